@@ -13,8 +13,8 @@ import (
 
 // This file is the workloads in which one instance is alone: W3, W4 and W5.
 
-// wide is W3: one instance starts many activities or steps at once, again and again. What counts is
-// the run in the middle.
+// wide is W3: one instance starts many activities or steps at once, repeatedly. The median run
+// counts.
 func wide(orchestration string) []variant {
 	return []variant{{name: "500 in parallel", run: func(ctx context.Context, r *run) error {
 		count := pick(r, 50, 500, 500)
@@ -34,7 +34,7 @@ func wide(orchestration string) []variant {
 			}
 			return (r.started - warm) * count, nil
 		})
-		r.latencies(r.driver.endedSince(warm))
+		r.result.latencies = latenciesOf(durationsOf(r.driver.endedSince(warm)))
 		r.result.PerSecond = rounded(float64(count)/median(took), 1)
 		return err
 	}}}
@@ -47,7 +47,7 @@ func (r *run) sized(orchestration string, count int) func() plan {
 	}
 }
 
-// one runs one instance, and tells how long that took.
+// one runs one instance, and returns how long that took.
 func (d *driver) one(ctx context.Context, p plan) (time.Duration, error) {
 	begun := time.Now()
 	err := d.start(ctx, nil, p)
@@ -57,8 +57,8 @@ func (d *driver) one(ctx context.Context, p plan) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// idle is W4: how long somebody waits who starts one orchestration of one activity or step, with
-// nothing else going on, as programs do it.
+// idle is W4: the latency of one orchestration of one activity or step for the client that starts
+// it, without other load.
 func idle(o orchestration.Definition[job, echoed]) []variant {
 	return []variant{{name: "one at a time", run: func(ctx context.Context, r *run) (err error) {
 		c, err := client.Connect(ctx, r.natsURL, client.Prefix(r.prefix()), client.Name("bench-client"),
@@ -85,7 +85,7 @@ func idle(o orchestration.Definition[job, echoed]) []variant {
 			took, err = again(pick(r, 20, 1000, 1000))
 			return len(took), err
 		})
-		r.noteLatencies(took)
+		r.result.latencies = latenciesOf(took)
 		r.result.Compared = "p50_ms"
 		return err
 	}}}
@@ -94,7 +94,7 @@ func idle(o orchestration.Definition[job, echoed]) []variant {
 func (r *run) startAndWait(ctx context.Context, c *client.Client,
 	o orchestration.Definition[job, echoed]) (time.Duration, error) {
 	p := r.sized(o.Name(), 1)()
-	p.open = true // who waits for it notices when it does not end
+	p.open = true // the waiting client notices if it does not end
 	r.driver.expect(p)
 	begun := time.Now()
 	h, err := o.Start(ctx, c, p.in, orchestration.ID(p.instance))
@@ -163,6 +163,7 @@ func (r *run) endsOf(ctx context.Context, instance string) (ends []time.Time, er
 			switch e.Fact.(type) {
 			case *events.Started, *events.ActivityCompleted, *events.StepCompleted:
 				ends = append(ends, e.At)
+			default:
 			}
 			after = e.ID
 		}

@@ -12,55 +12,61 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file is what must be true of a run: a result that is not correct is none.
+// This file checks that a run was correct: an incorrect run has no result.
 
-// check ends the services, completes what only then can be read, and looks at all that was stored.
+// check ends the services, reads the counters that are complete only then, and checks all that was
+// stored.
 func (r *run) check(ctx context.Context, v variant) error {
-	// What a killed process has promised, others publish a while later, whether it is still needed
-	// or not.
+	// The outbox entries of a killed process are published a while later by other orchestrators,
+	// whether their messages are still needed or not.
 	err := r.await(ctx, time.Second/10, "nothing is in the outbox", func() (bool, error) {
-		n, err := r.store.CountPromises(ctx, 1)
+		n, err := r.store.CountOutbox(ctx, 1)
 		return n == 0, err
 	})
 	if err != nil {
 		return err
 	}
 	r.endServices()
-	c, err := r.database.read(ctx)
+	_, counts, err := r.database.read(ctx)
 	if err != nil {
 		return err
 	}
 	if r.result.counted {
-		r.result.Transactions += c.transactions
-		r.result.Rows += c.rows
-		r.result.Syncs += c.flushes
-		r.result.Logged += c.logged
-		r.result.Pages += c.pages
+		r.result.databaseCounts = counts.since(r.countsBefore)
 	}
-	if err := r.checkOutputs(ctx); err != nil {
+	o := oracle{store: r.store, all: r.driver.all, prefix: r.prefix(), dir: r.dir}
+	if err := o.checkOutputs(ctx); err != nil {
 		return err
 	}
-	return r.checkHistories(ctx, v)
+	return o.checkHistories(ctx, !v.leavesOpen)
+}
+
+// oracle compares what a system has stored with what the driver started. Nothing runs any more.
+type oracle struct {
+	store  history.Store
+	all    *instances // that were started
+	prefix string     // of the subjects of NATS
+	dir    string     // for the checker's files
 }
 
 // checkOutputs compares the end of each instance with what it must be.
-func (r *run) checkOutputs(ctx context.Context) error {
+func (o *oracle) checkOutputs(ctx context.Context) error {
 	seen := 0
-	err := eachInstance(ctx, r.store, func(info history.Info) error {
+	err := eachInstance(ctx, o.store, func(info history.Info) error {
 		seen++
-		return r.checkOutput(info)
+		return o.checkOutput(info)
 	})
 	if err != nil {
 		return err
 	}
-	if seen != r.driver.all.n {
-		return fmt.Errorf("%d instances were started, and %d are stored", r.driver.all.n, seen)
+	if seen != o.all.n {
+		return fmt.Errorf("%d instances were started, and %d are stored", o.all.n, seen)
 	}
 	return nil
 }
 
-func (r *run) checkOutput(info history.Info) error {
-	i := r.driver.all.of(info.Instance)
+func (o *oracle) checkOutput(info history.Info) error {
+	i := o.all.of(info.Instance)
 	if i == nil {
 		return fmt.Errorf("nobody has started %s", info.Instance)
 	}
@@ -83,20 +89,22 @@ func (r *run) checkOutput(info history.Info) error {
 	return nil
 }
 
-// checkHistories lets the checker look at all histories and at what the client was promised.
-func (r *run) checkHistories(ctx context.Context, v variant) error {
-	store, ok := r.store.(check.Store)
+// checkHistories lets the checker compare all histories with the starts that were acknowledged. If
+// quiescent, each instance has ended.
+func (o *oracle) checkHistories(ctx context.Context, quiescent bool) error {
+	store, ok := o.store.(check.Store)
 	if !ok {
 		return errors.New("this database cannot be checked")
 	}
-	promised := check.Promises{Name: "driver", Each: r.driver.all.promised}
-	report, err := check.System(ctx, store, check.Options{Promises: []check.Promises{promised}, NothingRemoved: true,
-		Quiescent: !v.leavesOpen, Prefix: r.prefix(), Dir: r.dir})
+	acks := check.Acknowledgements{Name: "driver", Each: o.all.promised}
+	report, err := check.System(ctx, store, check.Options{Acknowledgements: []check.Acknowledgements{acks},
+		NothingRemoved: true,
+		Quiescent:      quiescent, Prefix: o.prefix, Dir: o.dir})
 	if err == nil {
 		err = report.Err()
 	}
-	if err == nil && report.Instances != int64(r.driver.all.n) {
-		err = fmt.Errorf("it has looked at %d instances of %d", report.Instances, r.driver.all.n)
+	if err == nil && report.Instances != int64(o.all.n) {
+		err = fmt.Errorf("it has looked at %d instances of %d", report.Instances, o.all.n)
 	}
 	if err != nil {
 		return fmt.Errorf("the checker: %w", err)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -13,7 +13,7 @@ func TestOutputsAreCompared(t *testing.T) {
 	all := newInstances("W0")
 	all.add(plan{number: 1, count: 1})
 	all.add(plan{number: 2, count: 1, open: true})
-	r := &run{system: &system{driver: &driver{all: all}}}
+	o := &oracle{all: all}
 	x, y := hundredBytes(1), hundredBytes(2)
 	cases := []struct {
 		instance string
@@ -33,8 +33,8 @@ func TestOutputsAreCompared(t *testing.T) {
 		{"w1-00000001", round.Completed, `{"count":1,"data":"` + x + `"}`, "nobody has started w1-00000001"},
 	}
 	for _, c := range cases {
-		err := r.checkOutput(history.Info{Instance: c.instance,
-			Row: round.Row{Status: c.status, Output: events.Payload(c.output)}})
+		err := o.checkOutput(history.Info{Instance: c.instance,
+			Row: round.Row{Status: c.status, Output: codec.Payload(c.output)}})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s with %q: %v, want %q", c.instance, c.status, c.output, err, c.want)
 		}

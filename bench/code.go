@@ -23,7 +23,7 @@ type job struct {
 	For time.Duration `json:"for,omitempty"`
 }
 
-// echoed is what comes out: how many activities or steps have answered, and the last answer.
+// echoed is the output: how many activities or steps have answered, and the last answer.
 type echoed struct {
 	Count int    `json:"count"`
 	Data  string `json:"data"`
@@ -52,8 +52,8 @@ const napTime = 10 * time.Millisecond
 // parts is the program.
 func parts() []app.Part {
 	return []app.Part{
-		echo.With(func(_ context.Context, s string) (string, error) { return s, nil }),
-		nap.With(func(ctx context.Context, s string) (string, error) {
+		echo.Bind(func(_ context.Context, s string) (string, error) { return s, nil }),
+		nap.Bind(func(ctx context.Context, s string) (string, error) {
 			select {
 			case <-time.After(napTime):
 				return s, nil
@@ -61,22 +61,22 @@ func parts() []app.Part {
 				return "", ctx.Err()
 			}
 		}),
-		once.With(oneAfterTheOther(callEcho)), onceStep.With(oneAfterTheOther(stepEcho)),
-		sequence.With(oneAfterTheOther(callEcho)), sequenceStep.With(oneAfterTheOther(stepEcho)),
-		fan.With(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] {
+		once.Bind(oneAfterTheOther(callEcho)), onceStep.Bind(oneAfterTheOther(stepEcho)),
+		sequence.Bind(oneAfterTheOther(callEcho)), sequenceStep.Bind(oneAfterTheOther(stepEcho)),
+		fan.Bind(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] {
 			return echo.Start(ctx, s)
 		})),
-		fanStep.With(allAtOnce(startStepEcho)),
-		napFan.With(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] {
+		fanStep.Bind(allAtOnce(startStepEcho)),
+		napFan.Bind(allAtOnce(func(ctx *orchestration.Context, s string) *orchestration.Future[string] {
 			return nap.Start(ctx, s)
 		})),
-		wait.With(func(ctx *orchestration.Context, j job) (echoed, error) {
+		wait.Bind(func(ctx *orchestration.Context, j job) (echoed, error) {
 			if err := ctx.Sleep(j.For); err != nil {
 				return echoed{}, err
 			}
 			return echoed{1, j.Data}, nil
 		}),
-		parked.With(park),
+		parked.Bind(park),
 	}
 }
 
@@ -90,8 +90,7 @@ func startStepEcho(ctx *orchestration.Context, s string) *orchestration.Future[s
 	return orchestration.StartStep(ctx, "echo", func(context.Context) (string, error) { return s, nil })
 }
 
-// oneAfterTheOther makes an orchestration of something that echoes, each time what the time before
-// gave.
+// oneAfterTheOther makes an orchestration of an echo: each call gets the result of the call before.
 func oneAfterTheOther(do func(*orchestration.Context, string) (string, error)) func(*orchestration.Context,
 	job) (echoed, error) {
 	return func(ctx *orchestration.Context, j job) (echoed, error) {
@@ -129,7 +128,7 @@ func allAtOnce(start func(*orchestration.Context, string) *orchestration.Future[
 // park waits for an event and for a timer, whichever comes first.
 func park(ctx *orchestration.Context, j job) (echoed, error) {
 	woken, late := wake.Next(ctx), ctx.Timer(j.For)
-	if ctx.Select(woken, late) == woken {
+	if ctx.Race(woken, late) == woken {
 		data, err := woken.Get(ctx)
 		return echoed{1, data}, err
 	}

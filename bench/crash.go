@@ -12,7 +12,7 @@ import (
 
 // This file is W9: how long it takes until instances go on after processes were killed.
 
-// crashes are the variants: what is killed.
+// crashes are the variants of W9, one for each set of processes to kill.
 func crashes() []variant {
 	return []variant{
 		{name: "orchestrator killed", run: func(ctx context.Context, r *run) error {
@@ -51,9 +51,9 @@ func (r *run) crashed(ctx context.Context, crash func() error) error {
 	return r.noteRecovery(ctx, warm, killed, ready)
 }
 
-// noteRecovery notes when instances went on. What counts is when their histories say that they have
-// ended: who waits hears of it a moment later, or, if the connection was lost just then, when it
-// asks.
+// noteRecovery records when instances continued. The end counts as their histories have it: a
+// waiting client hears of it a moment later, or, if the connection was lost just then, when it asks
+// the store.
 func (r *run) noteRecovery(ctx context.Context, warm int, killed time.Time, ready time.Duration) error {
 	ends, err := r.endsSince(ctx, warm, killed)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *run) noteRecovery(ctx context.Context, warm int, killed time.Time, read
 	}
 	r.result.noteMemory(usages)
 	last := percentile(ends, 1)
-	r.result.N, r.result.Seconds, r.result.PerSecond = len(ends), rounded(last, 3), rounded(float64(len(ends))/last, 1)
+	r.result.throughput = throughputOf(len(ends), last)
 	r.result.Compared = "first_seconds"
 	r.result.Figures["ready_seconds"] = rounded(ready.Seconds(), 3)
 	r.result.Figures["first_seconds"] = rounded(ends[0], 3)

@@ -17,7 +17,7 @@ type database struct {
 	kind    string // postgres, sqlite or external
 	address string
 	dir     string                // where its files are, if they are here
-	usage   func() (usage, error) // nil for what is part of the orchestrator, or elsewhere
+	usage   func() (usage, error) // nil if it is part of the orchestrator, or elsewhere
 	crash   func() error          // nil if it cannot be crashed
 	revive  func() error
 	drop    func() error
@@ -86,36 +86,27 @@ func createOn(ctx context.Context, server, name string) (address string, drop fu
 	}, nil
 }
 
-// pgCounters are what PostgreSQL has counted for a database. Its processes tell what they have done
-// when they are idle for a while, or end.
-type pgCounters struct {
-	version      string
-	transactions int64
-	rows         int64 // inserted, updated and deleted
-	// Of all databases of the server: how often what was committed was written through to the disk,
-	// how many bytes that log got, and how many whole pages in it.
-	flushes, logged, pages int64
-}
-
-func (d *database) read(ctx context.Context) (c pgCounters, err error) {
+// read returns the version of the server, and the counters of PostgreSQL for the database. Its
+// processes report their counts when they are idle for a while, or end.
+func (d *database) read(ctx context.Context) (version string, c databaseCounts, err error) {
 	if d.kind == "sqlite" {
-		return c, nil
+		return "", c, nil
 	}
 	conn, err := pgx.Connect(ctx, d.address)
 	if err != nil {
-		return c, err
+		return "", c, err
 	}
 	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&c.version); err != nil ||
-		strings.Contains(c.version, "Cockroach") {
-		return c, err
+	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&version); err != nil ||
+		strings.Contains(version, "Cockroach") {
+		return version, c, err
 	}
 	err = conn.QueryRow(ctx,
 		"SELECT xact_commit, tup_inserted + tup_updated + tup_deleted FROM pg_stat_database WHERE datname = "+
-			"current_database()").Scan(&c.transactions, &c.rows)
+			"current_database()").Scan(&c.Transactions, &c.Rows)
 	if err == nil {
-		err = conn.QueryRow(ctx, "SELECT wal_sync, CAST(wal_bytes AS INT8), wal_fpi FROM pg_stat_wal").Scan(&c.flushes,
-			&c.logged, &c.pages)
+		err = conn.QueryRow(ctx, "SELECT wal_sync, CAST(wal_bytes AS INT8), wal_fpi FROM pg_stat_wal").Scan(&c.Syncs,
+			&c.Logged, &c.Pages)
 	}
-	return c, err
+	return version, c, err
 }

@@ -13,8 +13,10 @@ func syncTime(dir string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() {
+		_ = f.Close() // its content is worth nothing
+		_ = os.Remove(f.Name())
+	}()
 	// As in a log that a database reuses, the room is there before.
 	if _, err := f.Write(make([]byte, times*size)); err != nil {
 		return 0, err

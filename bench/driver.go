@@ -31,7 +31,7 @@ type driver struct {
 	floods  uint8         // how many there were
 	due     int           // instances that have to end
 	lastEnd time.Time
-	told    chan struct{} // has something in it when an instance has ended
+	ended   chan struct{} // has something in it when an instance has ended
 }
 
 // plan is an instance to be started.
@@ -50,8 +50,8 @@ func connect(ctx context.Context, url, prefix, workload string, store history.Re
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{bus: b, store: store, all: newInstances(workload), waiting: 1, told: make(chan struct{}, 1)}
-	d.stop, err = query.Listen(ctx, b, broker.Any, func(n query.Notice) {
+	d := &driver{bus: b, store: store, all: newInstances(workload), waiting: 1, ended: make(chan struct{}, 1)}
+	d.stop, err = query.Listen(ctx, b, broker.Any, func(n query.Notification) {
 		d.end(n.Instance, time.Now())
 	}, query.TopicEnded)
 	if err != nil {
@@ -62,10 +62,10 @@ func connect(ctx context.Context, url, prefix, workload string, store history.Re
 
 func (d *driver) close() {
 	d.stop()
-	_ = d.bus.Close() // nothing is under way any more
+	_ = d.bus.Close() // nothing is in flight any more
 }
 
-// start publishes starts in one go. Those that are to give back a slot get it.
+// start publishes starts in one go. If slots is not nil, each instance frees a slot when it ends.
 func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) error {
 	wires := make([]events.Wire, 0, len(plans))
 	for _, p := range plans {
@@ -94,7 +94,7 @@ func (d *driver) start(ctx context.Context, slots chan struct{}, plans ...plan) 
 	return nil
 }
 
-// expect notes instances that somebody else starts.
+// expect notes instances that another client starts.
 func (d *driver) expect(plans ...plan) { d.note(nil, plans...) }
 
 func (d *driver) note(slots chan struct{}, plans ...plan) {
@@ -115,7 +115,7 @@ func (d *driver) note(slots chan struct{}, plans ...plan) {
 			d.due++
 		}
 	}
-	d.lastEnd = now // who has just started something has not waited yet
+	d.lastEnd = now // quiet time counts from the last start, too
 }
 
 // acknowledged remembers that starts were acknowledged.
@@ -150,7 +150,7 @@ func (d *driver) end(id string, now time.Time) {
 		<-slots
 	}
 	select {
-	case d.told <- struct{}{}:
+	case d.ended <- struct{}{}:
 	default:
 	}
 }
@@ -160,8 +160,8 @@ func (d *driver) end(id string, now time.Time) {
 func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, bool)) error {
 	ctx, cancel := d.watched(ctx)
 	defer cancel()
-	// So many publish at once. Each takes as many starts as there is room for just then, as
-	// somebody does who passes requests on.
+	// So many publish at once. Each takes as many starts as there is room for just then, like a
+	// service that forwards requests.
 	const publishers, most = 8, 64
 	slots := make(chan struct{}, inFlight)
 	d.mu.Lock()
@@ -196,7 +196,7 @@ func (d *driver) flood(ctx context.Context, inFlight int, next func() (plan, boo
 	return d.allEnd(ctx)
 }
 
-// plans are what several publishers take from.
+// plans is the source of plans that several publishers share.
 type plans struct {
 	mu   sync.Mutex
 	next func() (plan, bool)
@@ -246,21 +246,21 @@ func (d *driver) allEnd(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-d.told:
+		case <-d.ended:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// Nobody keeps notices, so one can be lost with a connection. After quietFor without any, the store
-// is asked; after patience, something is wrong.
+// NATS does not store notifications, so one can be lost with a connection. After quietFor without
+// any, the driver asks the store; after patience, the run fails.
 const (
 	quietFor = 3 * time.Second
 	patience = time.Minute
 )
 
-// watched gives a context that ends when nothing ends any more.
+// watched gives a context that is canceled when no instance has ended for too long.
 func (d *driver) watched(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -286,7 +286,7 @@ func (d *driver) watched(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// missing lists what has to end and has not, and when something has ended last.
+// missing lists the instances that have to end and have not, and when the last one ended.
 func (d *driver) missing() (ids []string, last time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -320,7 +320,8 @@ func (d *driver) ask(ctx context.Context, ids []string) {
 	}
 }
 
-// endedSince lists what has ended, in the order of the ends, but for those that were started first.
+// endedSince lists the instances that have ended, in the order of their ends, without the first
+// ones.
 func (d *driver) endedSince(first int) (list []*instance) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

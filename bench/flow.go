@@ -8,7 +8,8 @@ import (
 
 // This file is the workloads that keep many instances going: W1, W2 and W6.
 
-// flows are variants with so many instances under way at once, each of so many activities or steps.
+// flows are variants, each with a number of instances in flight. Each instance has count activities
+// or steps.
 func flows(orchestration string, count int, inFlight ...int) (list []variant) {
 	for _, n := range inFlight {
 		list = append(list, variant{name: fmt.Sprintf("%d in flight", n), run: func(ctx context.Context, r *run) error {
@@ -18,8 +19,8 @@ func flows(orchestration string, count int, inFlight ...int) (list []variant) {
 	return list
 }
 
-// flow keeps instances of so many activities or steps under way for a while. Each counts for so
-// many.
+// flow keeps inFlight instances, each of count activities or steps, in flight for a while. Each
+// instance adds each to the count of the result.
 func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, each int) error {
 	next := r.sized(orchestration, count)
 	inFlight = pick(r, min(inFlight, 50), inFlight, inFlight)
@@ -35,12 +36,12 @@ func (r *run) flow(ctx context.Context, orchestration string, count, inFlight, e
 		err := r.driver.flood(ctx, inFlight, plans)
 		return (r.started - warm) * each, err
 	})
-	r.latencies(r.driver.endedSince(warm))
+	r.result.latencies = latenciesOf(durationsOf(r.driver.endedSince(warm)))
 	return err
 }
 
-// naps is W6 with so many slots of the worker: what the activities themselves take is the bound,
-// and how near to it the engine comes is the result.
+// naps is W6 with a number of slots of the worker: the time of the activities themselves bounds the
+// rate, and the result is the share of that bound that the engine reaches.
 func naps(slots ...int) (list []variant) {
 	const activities, inFlight = 5, 20
 	for _, n := range slots {
@@ -58,7 +59,7 @@ func naps(slots ...int) (list []variant) {
 	return list
 }
 
-// window is how long something is measured: what somebody says, or what is right for the size.
+// window is how long a workload is measured: the flag -time, or the time for the size.
 func (r *run) window(tiny, small, full time.Duration) time.Duration {
 	if r.o.time > 0 {
 		return r.o.time

@@ -7,27 +7,28 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file is what the client remembers of all that it has started. In five minutes that is a
-// million instances; with a few objects for each, the client's garbage collector would take both
-// processors for half a second again and again, and what is measured would be the client. So there
-// is nothing in it that a collector has to look at.
+// This file is the client's memory of all instances that it has started. In five minutes that is a
+// million; with a few objects for each, the client's garbage collector would take both processors
+// for half a second again and again, and the figures would be those of the client. So the memory
+// has no pointers that a collector has to follow.
 
 // instance is one that was started. Times are those since the client began, 0 for never.
 type instance struct {
-	number        int32 // of all that were planned, from 1 on; 0: nobody has started it
-	count         int32 // of what is to have answered when it ends
+	number        int32 // of all that were planned, from 1 on; 0: it was not started
+	count         int32 // of activities or steps that have answered when it ends
 	orchestration uint8 // which of those that were started here
 	open          bool  // it need not have ended when the measurement has
-	flood         uint8 // to which it gives back a slot when it ends, if that goes on still; 0: to none
+	flood         uint8 // whose slot it frees when it ends, if that still runs; 0: none
 	started       time.Duration
 	acked         time.Duration // when its start was acknowledged
 	ended         time.Duration
 }
 
-// data is what goes through it, and want what must come out.
+// data is its input, and want the output that it must have.
 func (i *instance) data() string { return hundredBytes(int(i.number)) }
 func (i *instance) want() echoed { return echoed{int(i.count), i.data()} }
 
@@ -52,7 +53,7 @@ func newInstances(workload string) *instances {
 // id is that of an instance with a number.
 func (x *instances) id(number int) string { return fmt.Sprintf("%s%08d", x.prefix, number) }
 
-// of finds an instance by its id; nil if nobody has started it.
+// of finds an instance by its id; nil if it was not started.
 func (x *instances) of(id string) *instance {
 	digits, ok := strings.CutPrefix(id, x.prefix)
 	number, err := strconv.Atoi(digits)
@@ -105,18 +106,19 @@ func (x *instances) each(from int, see func(*instance) bool) {
 }
 
 // start is the message that starts an instance.
-func start(p plan, input events.Payload) events.Message {
+func start(p plan, input codec.Payload) events.Message {
 	return events.Message{ID: "start-" + p.instance, Instance: p.instance,
 		Content: &events.Start{Orchestration: p.orchestration, Input: input}}
 }
 
-// promised shows what the checker expects because it was acknowledged.
-func (x *instances) promised(yield func(check.Promised, error) bool) {
+// [instances.promised] yields the acknowledged starts, which the checker expects to find.
+func (x *instances) promised(yield func(check.Acknowledged, error) bool) {
 	x.each(1, func(i *instance) bool {
 		if i.acked == 0 {
 			return true
 		}
-		p, ok := check.PromisedBy(start(plan{instance: x.id(int(i.number)), orchestration: x.orchestrationOf(i)}, nil),
+		p, ok := check.AcknowledgedBy(start(plan{instance: x.id(int(i.number)), orchestration: x.orchestrationOf(i)},
+			nil),
 			x.began.Add(i.acked))
 		return !ok || yield(p, nil)
 	})

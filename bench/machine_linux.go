@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is what Linux tells about processes and about the machine, in /proc.
+// This file reads the figures of Linux about processes and the machine, in /proc.
 
-// supported tells whether processes can be measured here.
+// supported reports whether processes can be measured here.
 const supported = true
 
 // tick is the unit of times in /proc, which is the same wherever Go runs on Linux.
@@ -25,10 +25,10 @@ const tick = 10 * time.Millisecond
 // which ends the others in order.
 func serviceAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// usage is what a process has used.
+// usage is the CPU time and the memory of a process.
 type usage struct {
 	cpu time.Duration
-	rss int64 // bytes; what several processes of a family share counts once
+	rss int64 // bytes; memory that several processes of a family share counts once
 }
 
 // usageOf measures a process.
@@ -88,12 +88,12 @@ func timesOf(pid int) (own, ended time.Duration, err error) {
 	return n(user) + n(system), n(endedUser) + n(endedSystem), nil
 }
 
-// pages are what a process has of the machine's memory: its own, and what may be that of others,
-// too, files and shared memory.
+// pages are the memory of a process: its own, and files and shared memory, which it may share with
+// others.
 type pages struct{ own, files, shared int64 }
 
-// pagesOf reads the memory of a process, from counters: to walk through its pages, which would tell
-// who shares them, takes milliseconds in which it cannot get new ones.
+// pagesOf reads the memory of a process, from counters. Walking through its pages would show which
+// are shared, but takes milliseconds in which the process cannot get new ones.
 func pagesOf(pid int) (m pages, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -176,8 +176,8 @@ func load() float64 {
 	return v
 }
 
-// diskOf gives what tells what the disk has done that a directory is on. Directories in memory, and
-// those of other machines, have none.
+// diskOf returns a function that reads the counters of the disk that a directory is on. Directories
+// in memory, and those of other machines, have none.
 func diskOf(dir string) (look func() (diskState, error), err error) {
 	var s syscall.Stat_t
 	if err := syscall.Stat(dir, &s); err != nil {
@@ -207,5 +207,5 @@ func diskOf(dir string) (look func() (diskState, error), err error) {
 	return look, err
 }
 
-// datasync writes what was written to a file through to the disk, as databases do.
+// datasync flushes the writes to a file to the disk, as databases do.
 func datasync(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// supported tells whether processes can be measured here.
+// supported reports whether processes can be measured here.
 const supported = false
 
 var errUnsupported = errors.New("processes can be measured on Linux only")

@@ -1,6 +1,6 @@
-// Command bench measures how fast Rondo is, how much it needs for that, and whether what it did was
-// right: NATS, the database, the orchestrators and the worker are processes of their own on this
-// machine, as they are when somebody runs them, and this process is the client.
+// Command bench measures how fast Rondo is and which resources it needs, and checks its results:
+// NATS, the database, the orchestrators and the worker are processes of their own on this machine,
+// as in production, and this process is the client.
 //
 //	go run ./bench                                  all workloads, with PostgreSQL
 //	go run ./bench -w W1,W2 -database sqlite
@@ -34,7 +34,7 @@ import (
 // serviceWord is the first argument of a process that is to be a service.
 const serviceWord = "service"
 
-// options are what can be chosen.
+// options are the values of the flags.
 type options struct {
 	workloads, variants string
 	database            string
@@ -66,7 +66,7 @@ func main() {
 	default:
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		gctune.GiveRoom() // what the client remembers for the checker is not what is measured
+		gctune.GiveRoom() // the client's memory for the checker must not disturb the measurement
 		err = measureAll(ctx, args)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -136,7 +136,7 @@ func (o *options) readSettings(list string) error {
 	return nil
 }
 
-// measureAll runs what is wanted, and prints a line for each variant.
+// measureAll runs the chosen workloads, and prints a line for each variant.
 func measureAll(ctx context.Context, args []string) error {
 	o, err := readOptions(args)
 	if err != nil {
@@ -150,13 +150,12 @@ func measureAll(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer closeOut()
 	b, err := open(o)
 	if err != nil {
-		return err
+		return errors.Join(err, closeOut())
 	}
 	err = b.measure(ctx, out, chosen)
-	return errors.Join(err, b.close())
+	return errors.Join(err, b.close(), closeOut())
 }
 
 func (b *bench) measure(ctx context.Context, out io.Writer, chosen []workload) error {
@@ -181,7 +180,7 @@ func (b *bench) measure(ctx context.Context, out io.Writer, chosen []workload) e
 	return nil
 }
 
-// output is where results go: to the standard output, and to a file if somebody has named one.
+// output is where results go: to the standard output, and to a file if it has a name.
 func output(name string) (io.Writer, func() error, error) {
 	if name == "" {
 		return os.Stdout, func() error { return nil }, nil

@@ -49,8 +49,7 @@ func TestChoosing(t *testing.T) {
 	}
 }
 
-// TestTakingPlans has somebody take as many plans as there is room for, until there are none any
-// more.
+// TestTakingPlans takes as many plans as there is room for, until there are none any more.
 func TestTakingPlans(t *testing.T) {
 	n := 0
 	from := &plans{next: some(10, func() plan { n++; return plan{number: n} })}
@@ -79,7 +78,7 @@ func TestTakingPlans(t *testing.T) {
 	for range 6 {
 		<-slots
 	}
-	if got := take(64); !slices.Equal(got, []int{8, 9, 10}) { // the seventh was taken by whoever has given up
+	if got := take(64); !slices.Equal(got, []int{8, 9, 10}) { // the canceled take took the 7th
 		t.Errorf("the rest: %v", got)
 	}
 	if got := take(64); got != nil || len(slots) != 3 {

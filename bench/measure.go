@@ -14,11 +14,12 @@ type run struct {
 	*system
 	workload, variant string
 	result            *Result
-	started           int     // instances, for their ids
-	stalls            []stall // of the disk, while it was measured
+	started           int            // instances, for their ids
+	stalls            []stall        // of the disk, while it was measured
+	countsBefore      databaseCounts // before it was measured
 }
 
-// once starts a system, runs a variant on it, and checks what has come of it.
+// once starts a system, runs a variant on it, and checks the result.
 func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err error) {
 	s, err := b.start(ctx, w.name, v.needs)
 	if err != nil {
@@ -26,9 +27,10 @@ func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r := &run{system: s, workload: w.name, variant: v.name, result: &Result{
-		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size, Runs: 1,
-		At: time.Now().UTC().Truncate(time.Second), Load: load(), machine: b.machine, DatabaseSettings: b.o.settings,
-		Figures: make(map[string]float64),
+		Workload: w.name, Variant: v.name, Database: s.database.kind, Unit: w.unit, Size: b.o.size,
+		At: time.Now().UTC().Truncate(time.Second), comparison: comparison{Runs: 1},
+		conditions: conditions{Load: load()}, machine: b.machine,
+		versions: versions{DatabaseSettings: b.o.settings}, Figures: make(map[string]float64),
 	}}
 	r.result.Switch = pace().Nanoseconds()
 	if s.database.dir != "" {
@@ -51,7 +53,7 @@ func (b *bench) once(ctx context.Context, w workload, v variant) (_ *Result, err
 	return r.result, nil
 }
 
-// pick gives what is right for the size: tiny, small or full.
+// pick gives the value for the size: tiny, small or full.
 func pick[T any](r *run, tiny, small, full T) T {
 	switch r.o.size {
 	case "tiny":
@@ -62,7 +64,7 @@ func pick[T any](r *run, tiny, small, full T) T {
 	return small
 }
 
-// plan makes the next instance, which has to give so many answers in the end. Each has data of its
+// plan makes the plan of the next instance, which ends with count answers. Each has data of its
 // own.
 func (r *run) plan(orchestration string, count int, in job) plan {
 	r.started++
@@ -71,7 +73,7 @@ func (r *run) plan(orchestration string, count int, in job) plan {
 		in: in, count: count}
 }
 
-// some gives so many plans, one after the other.
+// some gives n plans, one after the other.
 func some(n int, next func() plan) func() (plan, bool) {
 	return func() (p plan, more bool) {
 		if n == 0 {
@@ -93,10 +95,10 @@ func forAWhile(d time.Duration, next func() plan) func() (plan, bool) {
 	}
 }
 
-// measure measures what is done meanwhile, and notes it. What is done gives how often it did what
-// the workload counts.
+// measure measures while do runs, and records the result. do returns how many of the workload's
+// units it has done.
 func (r *run) measure(ctx context.Context, do func() (n int, err error)) error {
-	database, err := r.database.read(ctx)
+	version, counts, err := r.database.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,63 +121,79 @@ func (r *run) measure(ctx context.Context, do func() (n int, err error)) error {
 	if err := errors.Join(err, stopRecording()); err != nil {
 		return err
 	}
-	r.result.N, r.result.Seconds = n, rounded(seconds, 3)
-	r.result.PerSecond = rounded(float64(n)/seconds, 1)
+	r.result.throughput = throughputOf(n, seconds)
 	r.result.note(before, after)
 	r.result.noteStalls(r.stalls)
-	r.result.DatabaseVersion = database.version
-	r.result.Transactions, r.result.Rows = -database.transactions, -database.rows
-	r.result.Syncs, r.result.Logged, r.result.Pages = -database.flushes, -database.logged, -database.pages
+	r.result.DatabaseVersion, r.countsBefore = version, counts
 	return nil
 }
 
 // note notes the difference between two readings. N is known.
 func (r *Result) note(before, after reading) {
-	n := float64(max(1, r.N))
 	r.counted = true
 	r.noteMemory(after.usage)
-	r.CPU = make(map[string]float64)
-	for name, u := range after.usage {
-		r.CPU[name] = rounded(inMilliseconds(u.cpu-before.usage[name].cpu)/n, 4)
-	}
-	if all := float64(after.machine.all - before.machine.all); all > 0 {
-		own := time.Duration(0)
-		for name, u := range after.usage {
-			own += u.cpu - before.usage[name].cpu
-		}
-		r.Own = rounded(100*float64(own)/all, 1)
-		r.Busy = rounded(100*float64(after.machine.busy-before.machine.busy)/all, 1)
-		r.Steal = rounded(100*float64(after.machine.stolen-before.machine.stolen)/all, 1)
-	}
-	counted := func(name string, having ...string) float64 {
-		return after.orchestrator.sum(name, having...) - before.orchestrator.sum(name, having...)
-	}
-	r.Commits = counted("rondo_commit_attempts_total", `outcome="stored"`)
-	r.Again = counted("rondo_commit_attempts_total") - r.Commits
-	r.Conflicts = counted("rondo_turns_total", `outcome="conflict"`)
-	r.Events = counted("rondo_commit_events_sum")
-	r.Allocations, r.Allocated = make(map[string]float64), make(map[string]float64)
-	for name := range after.allocations {
-		r.Allocations[name] = after.allocations[name] - before.allocations[name]
-		r.Allocated[name] = after.allocated[name] - before.allocated[name]
-	}
+	r.noteCPU(max(1, r.N), before, after)
+	r.commitCounts.note(before.orchestrator, after.orchestrator)
+	r.allocations.note(before, after)
 	r.NATSVersion = after.nats.Version
-	r.Messages = after.nats.stored - before.nats.stored
-	r.NATSIn = after.nats.InMessages - before.nats.InMessages
-	r.NATSBytes = after.nats.InBytes + after.nats.OutBytes - before.nats.InBytes - before.nats.OutBytes
+	r.natsTraffic.note(before.nats, after.nats)
 }
 
-func (r *Result) noteMemory(of map[string]usage) {
+// noteMemory notes the memory that processes have at the end.
+func (r *resources) noteMemory(of map[string]usage) {
 	r.RSS = make(map[string]float64)
 	for name, u := range of {
 		r.RSS[name] = rounded(float64(u.rss)/(1<<20), 1)
 	}
 }
 
+// noteCPU notes the CPU time between two readings, in which n units were done.
+func (r *resources) noteCPU(n int, before, after reading) {
+	r.CPU = make(map[string]float64)
+	own := time.Duration(0)
+	for name, u := range after.usage {
+		took := u.cpu - before.usage[name].cpu
+		r.CPU[name] = rounded(inMilliseconds(took)/float64(n), 4)
+		own += took
+	}
+	if all := float64(after.machine.all - before.machine.all); all > 0 {
+		r.Own = rounded(100*float64(own)/all, 1)
+		r.Busy = rounded(100*float64(after.machine.busy-before.machine.busy)/all, 1)
+		r.Steal = rounded(100*float64(after.machine.stolen-before.machine.stolen)/all, 1)
+	}
+}
+
+// note notes how much the counters of the orchestrators have grown between two readings.
+func (c *commitCounts) note(before, after counters) {
+	grown := func(name string, having ...string) float64 {
+		return after.sum(name, having...) - before.sum(name, having...)
+	}
+	c.Commits = grown("rondo_commit_attempts_total", `outcome="stored"`)
+	c.Again = grown("rondo_commit_attempts_total") - c.Commits
+	c.Conflicts = grown("rondo_turns_total", `outcome="conflict"`)
+	c.Events = grown("rondo_commit_events_sum")
+}
+
+// note notes the allocations between two readings.
+func (a *allocations) note(before, after reading) {
+	a.Allocations, a.Allocated = make(map[string]float64), make(map[string]float64)
+	for name := range after.allocations {
+		a.Allocations[name] = after.allocations[name] - before.allocations[name]
+		a.Allocated[name] = after.allocated[name] - before.allocated[name]
+	}
+}
+
+// note notes the traffic between two readings.
+func (t *natsTraffic) note(before, after natsCounters) {
+	t.Messages = after.stored - before.stored
+	t.NATSIn = after.InMessages - before.InMessages
+	t.NATSBytes = after.InBytes + after.OutBytes - before.InBytes - before.OutBytes
+}
+
 // tracedFor is how long an execution trace is: it grows by megabytes each second.
 const tracedFor = 3 * time.Second
 
-// record begins to write profiles and traces of all processes, if somebody wants them.
+// record begins to write profiles and traces of all processes, if flags ask for them.
 func (r *run) record() (stop func() error, err error) {
 	var stops []func() error
 	stop = func() (err error) {
@@ -225,17 +243,11 @@ func (p *process) begin(dir, what, file string) error {
 	return err
 }
 
-// latencies notes how long those instances have taken that ended since a moment.
-func (r *run) latencies(of []*instance) {
-	took := make([]time.Duration, len(of))
-	for n, i := range of {
+// durationsOf lists how long instances have taken.
+func durationsOf(all []*instance) []time.Duration {
+	took := make([]time.Duration, len(all))
+	for n, i := range all {
 		took[n] = i.took()
 	}
-	r.noteLatencies(took)
-}
-
-func (r *run) noteLatencies(took []time.Duration) {
-	sorted := milliseconds(took)
-	r.result.P50, r.result.P99, r.result.P999 = rounded(percentile(sorted, 0.5), 3),
-		rounded(percentile(sorted, 0.99), 3), rounded(percentile(sorted, 0.999), 3)
+	return took
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// This file reads what everything tells about itself.
+// This file reads the figures that the processes report about themselves.
 
 // reading is how much was used and done until a moment.
 type reading struct {
@@ -24,12 +24,12 @@ type reading struct {
 	// orchestrator and worker are the metrics that they serve, those of several orchestrators added
 	// up.
 	orchestrator, worker counters
-	// allocations and allocated count what was allocated, and its bytes, by process.
+	// allocations and allocated count the objects that were allocated, and their bytes, by process.
 	allocations, allocated map[string]float64
 	nats                   natsCounters
 }
 
-// read reads everything but what the database counts.
+// read reads all figures except the counters of the database.
 func (s *system) read(ctx context.Context) (r reading, err error) {
 	if r.machine, err = timesOfMachine(); err != nil {
 		return r, err
@@ -65,7 +65,7 @@ func (s *system) read(ctx context.Context) (r reading, err error) {
 	return r, nil
 }
 
-// ask has all processes tell a number. Those of several orchestrators are added up.
+// ask gets a number from each process. It adds up those of several orchestrators.
 func (s *system) ask(what string) (map[string]float64, error) {
 	all := make(map[string]float64)
 	for name, p := range s.services() {
@@ -138,7 +138,7 @@ func get(ctx context.Context, address string) (io.ReadCloser, error) {
 	answer, err := http.DefaultClient.Do(request)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", address, answer.Status)
-		_ = answer.Body.Close() // nobody reads it
+		_ = answer.Body.Close() // it is not read
 	}
 	if err != nil {
 		cancel()
@@ -182,7 +182,7 @@ func parseMetrics(from io.Reader) (counters, error) {
 	return all, lines.Err()
 }
 
-// sum adds up a metric over all its labels, or over those that have what is given, like
+// sum adds up a metric over all its series, or over those with all the given labels, like
 // outcome="stored".
 func (c counters) sum(name string, having ...string) (total float64) {
 	for key, v := range c {
@@ -196,7 +196,7 @@ func (c counters) sum(name string, having ...string) (total float64) {
 
 // ---- NATS.
 
-// natsCounters are what a NATS server has counted.
+// natsCounters are the counters of a NATS server.
 type natsCounters struct {
 	Version    string `json:"version"`
 	InMessages int64  `json:"in_msgs"`
@@ -224,7 +224,7 @@ func readNATS(ctx context.Context, address string) (n natsCounters, err error) {
 	}
 	for _, a := range streams.Accounts {
 		for _, s := range a.Streams {
-			if !strings.HasPrefix(s.Name, "KV_") { // buckets tell who is there; that is not what is done
+			if !strings.HasPrefix(s.Name, "KV_") { // buckets list members; they have no work
 				n.stored += s.State.Last
 			}
 		}

@@ -84,7 +84,7 @@ func milliseconds(of []time.Duration) []float64 {
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// rounded keeps so many digits behind the point as anybody reads.
+// rounded rounds a value to a number of decimal places.
 func rounded(v float64, digits int) float64 {
 	p := math.Pow10(digits)
 	return math.Round(v*p) / p

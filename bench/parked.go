@@ -43,7 +43,7 @@ func parking(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if r.o.profile != "" { // of what is in use, too
+	if r.o.profile != "" { // of the heap in use, too
 		if err := r.orchestrators[0].begin(r.o.profile, "allocs",
 			filepath.Join(r.o.profile, "parked.allocs")); err != nil {
 			return err
@@ -54,7 +54,7 @@ func parking(ctx context.Context, r *run) error {
 	f["heap_bytes_each"] = rounded((some.heap-before.heap)/float64(hydrated), 0)
 	f["rss_bytes_each"] = rounded((some.rss-before.rss)/float64(hydrated), 0)
 	f["orchestrator_rss_mb"] = rounded(all.rss/(1<<20), 1)
-	r.result.N, r.result.Seconds, r.result.PerSecond = n, rounded(seconds, 3), rounded(float64(n)/seconds, 1)
+	r.result.throughput = throughputOf(n, seconds)
 	r.result.Compared = "served_seconds"
 	if err := r.wakeSome(ctx); err != nil {
 		return err
@@ -70,8 +70,8 @@ func parking(ctx context.Context, r *run) error {
 	return err
 }
 
-// memory is what the orchestrator has: what is reachable in its heap, stacks, and what the system
-// has given it, once what is not needed was given back.
+// memory is the memory of the orchestrator after a garbage collection: reachable heap, stacks, and
+// resident memory, without the free pages, which it has returned to the system.
 type memory struct{ heap, stacks, rss float64 }
 
 func (r *run) memory() (m memory, err error) {
@@ -136,7 +136,7 @@ func (r *run) wakeSome(ctx context.Context) error {
 		}
 		took = append(took, time.Since(begun))
 	}
-	r.noteLatencies(took)
+	r.result.latencies = latenciesOf(took)
 	return nil
 }
 

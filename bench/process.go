@@ -53,7 +53,7 @@ func (p *process) spawn() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own
+	defer func() { _ = log.Close() }() // the process has its own
 	cmd := exec.Command(self, append([]string{serviceWord, p.kind}, p.args...)...)
 	cmd.Stderr = log
 	cmd.SysProcAttr = serviceAttributes()
@@ -89,7 +89,8 @@ func (p *process) await() error {
 	return nil
 }
 
-// order has it do something, and gives the answer. What is not ok and no number is an error.
+// order sends the process an order, and gives its answer. An answer that is neither ok nor a number
+// is an error.
 func (p *process) order(words ...string) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +123,8 @@ func (p *process) kill() {
 	p.cmd = nil
 }
 
-// end ends it in order, and by force if that takes too long. How it ended does not matter: what it
-// has done is in the database.
+// end ends it in order, and by force if that takes too long. How it ended does not matter: its
+// results are in the database.
 func (p *process) end() {
 	if p.cmd == nil {
 		return
@@ -146,7 +147,7 @@ func (p *process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// died tells what a process has said last that has ended by itself.
+// died returns the last output, as an error, of a process that has ended by itself.
 func (p *process) died() error {
 	if p.cmd == nil {
 		return nil

@@ -29,7 +29,7 @@ func (r *run) newQueueClient(name string) *queueClient {
 
 func (q *queueClient) close() { q.http.CloseIdleConnections() }
 
-// pops is what a pop answers.
+// pops is the answer to a pop.
 type pops struct {
 	Items  []json.RawMessage `json:"items"`
 	LockID string            `json:"lock_id"`
@@ -102,8 +102,8 @@ func queueing() []variant {
 	return list
 }
 
-// queueAlone measures how long each request takes when nothing else goes on, so what a lock costs
-// beyond a pop without one.
+// queueAlone measures how long each request takes without other load, and thus the cost of a lock
+// beyond that of a pop without one.
 func queueAlone(ctx context.Context, r *run) error {
 	q := r.newQueueClient("alone")
 	defer q.close()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// replicas is W8: W1 with several orchestrators. On one machine they share its processors, so what
-// it shows is what sharing the work costs.
+// replicas is W8: W1 with several orchestrators. On one machine they share its processors, so W8
+// shows the cost of distribution.
 func replicas() (list []variant) {
 	for _, n := range []int{1, 2, 4} {
 		list = append(list, variant{name: fmt.Sprintf("%d at once", n), needs: needs{orchestrators: n},
@@ -29,8 +29,8 @@ func replicas() (list []variant) {
 	return list
 }
 
-// awaitShares waits until the orchestrators have shared all partitions among themselves, and tells
-// how many the one has that has most. They tell that once a second.
+// awaitShares waits until the orchestrators have shared all partitions among themselves, and
+// returns the largest number of one orchestrator. They report their numbers once a second.
 func (r *run) awaitShares(ctx context.Context) (most float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -9,9 +9,10 @@ import (
 
 func TestWhatIsWrittenCanBeRead(t *testing.T) {
 	want := []*Result{
-		{Workload: "W1", Variant: "128 in flight", N: 10, PerSecond: 5, CPU: map[string]float64{"worker": 0.5},
-			Figures: map[string]float64{"x": 1}, machine: machine{Cores: 2, Go: "go1"}},
-		{Workload: "W4", P50: 1.5, Compared: "p50_ms"},
+		{Workload: "W1", Variant: "128 in flight", throughput: throughput{N: 10, PerSecond: 5},
+			resources: resources{CPU: map[string]float64{"worker": 0.5}},
+			Figures:   map[string]float64{"x": 1}, machine: machine{Cores: 2, Go: "go1"}},
+		{Workload: "W4", latencies: latencies{P50: 1.5}, comparison: comparison{Compared: "p50_ms"}},
 	}
 	var b bytes.Buffer
 	for _, r := range want {
@@ -30,7 +31,10 @@ func TestWhatIsWrittenCanBeRead(t *testing.T) {
 }
 
 func TestTheRunInTheMiddleCounts(t *testing.T) {
-	runs := []*Result{{PerSecond: 300}, {PerSecond: 100}, {PerSecond: 200}}
+	var runs []*Result
+	for _, rate := range []float64{300, 100, 200} {
+		runs = append(runs, &Result{throughput: throughput{PerSecond: rate}})
+	}
 	got := ofMiddle(runs)
 	if got.PerSecond != 200 || got.Runs != 3 || got.Spread != 100 || len(got.All) != 3 {
 		t.Errorf("got %+v", got)
@@ -38,13 +42,17 @@ func TestTheRunInTheMiddleCounts(t *testing.T) {
 	if got := ofMiddle(runs[:1]); got.PerSecond != 300 || got.Spread != 0 || got.All != nil {
 		t.Errorf("of one run: %+v", got)
 	}
-	late := []*Result{{P99: 3, Compared: "p99_ms", PerSecond: 1}, {P99: 1, Compared: "p99_ms", PerSecond: 2},
-		{P99: 2, Compared: "p99_ms", PerSecond: 3}}
+	var late []*Result
+	for n, p99 := range []float64{3, 1, 2} {
+		late = append(late, &Result{latencies: latencies{P99: p99}, comparison: comparison{Compared: "p99_ms"},
+			throughput: throughput{PerSecond: float64(1 + n)}})
+	}
 	if got := ofMiddle(late); got.P99 != 2 {
 		t.Errorf("by latency: %+v", got)
 	}
-	own := []*Result{{Compared: "x", Figures: map[string]float64{"x": 2}},
-		{Compared: "x", Figures: map[string]float64{"x": 9}}}
+	byX := comparison{Compared: "x"}
+	own := []*Result{{comparison: byX, Figures: map[string]float64{"x": 2}},
+		{comparison: byX, Figures: map[string]float64{"x": 9}}}
 	if got := ofMiddle(own); got.Figures["x"] != 2 {
 		t.Errorf("by a figure of its own: %+v", got)
 	}
@@ -54,11 +62,17 @@ func TestTableOfResults(t *testing.T) {
 	var b strings.Builder
 	err := writeTable(&b, []*Result{
 		{
-			Workload: "W1", Variant: "128 in flight", Database: "postgres", N: 2000, PerSecond: 1234.56, P50: 1.23456,
-			P99: 123.456, Commits: 100, Rows: 10_000, Messages: 6000, NATSBytes: 4_000_000,
-			CPU: map[string]float64{"orchestrator": 0.25, "database": 0.5}, RSS: map[string]float64{"worker": 40},
-			Allocations: map[string]float64{"orchestrator": 200_000, "worker": 100_000},
-			Sync:        0.2, Switch: 63, Own: 90, Busy: 95.5, Spread: 3,
+			Workload: "W1", Variant: "128 in flight", Database: "postgres",
+			throughput:     throughput{N: 2000, PerSecond: 1234.56},
+			latencies:      latencies{P50: 1.23456, P99: 123.456},
+			commitCounts:   commitCounts{Commits: 100},
+			databaseCounts: databaseCounts{Rows: 10_000},
+			natsTraffic:    natsTraffic{Messages: 6000, NATSBytes: 4_000_000},
+			resources: resources{CPU: map[string]float64{"orchestrator": 0.25, "database": 0.5},
+				RSS: map[string]float64{"worker": 40}, Own: 90, Busy: 95.5},
+			allocations: allocations{Allocations: map[string]float64{"orchestrator": 200_000, "worker": 100_000}},
+			conditions:  conditions{Sync: 0.2, Switch: 63},
+			comparison:  comparison{Spread: 3},
 		},
 		{Workload: "W9", Variant: "orchestrator killed",
 			Figures: map[string]float64{"ready_seconds": 0.5, "first_seconds": 0}},

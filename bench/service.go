@@ -21,20 +21,21 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/x/gctune"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-// This file is what a process does that was started to be a service: it writes where it is found to
-// its standard output, as a line of JSON, does what the lines of its standard input say (see
-// [orders]), and ends when that does: when the process that has started it is gone, whatever has
-// ended that.
+// This file is the code of a process that was started as a service. It writes its addresses to its
+// standard output, as a line of JSON, and executes the orders on its standard input (see [orders]).
+// It ends when its standard input does: when the process that has started it is gone, for whatever
+// reason.
 
 // found is where a service is.
 type found struct {
 	NATS   string `json:"nats,omitempty"`
-	Health string `json:"health,omitempty"` // of an orchestrator or a worker
-	Queues string `json:"queues,omitempty"` // of an orchestrator that serves them
+	Health string `json:"health,omitempty"`     // of an orchestrator or a worker
+	Queues string `json:"job_queues,omitempty"` // of an orchestrator that serves them
 	Error  string `json:"error,omitempty"`
 }
 
@@ -52,11 +53,11 @@ func serve(kind string, args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, err)
-	tell(found{Error: err.Error()})
+	note(found{Error: err.Error()})
 	return 1
 }
 
-func tell(f found) {
+func note(f found) {
 	text, err := json.Marshal(f)
 	if err != nil {
 		panic(err) // it is made of strings
@@ -79,29 +80,30 @@ func serveNATS(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	tell(found{NATS: s.URL()})
+	note(found{NATS: s.URL()})
 	go obey()
 	<-ctx.Done()
 	return s.Close()
 }
 
-// hasty is the first argument of a service that looks after what others have left sooner than
-// usual: where it is only to be seen that everything works.
+// hasty is the first argument of a service that redelivers and sweeps sooner than usual, for runs
+// that only check that everything works.
 const hasty = "hasty"
 
 // serveApp runs an orchestrator or a worker as [app.Main] would, from the arguments alone:
-// variables of whoever measures change nothing.
+// environment variables have no effect.
 func serveApp(ctx context.Context, command app.Command, args []string) error {
 	gctune.GiveRoom()
 	c := app.Defaults(command, parts()...)
 	if len(args) > 0 && args[0] == hasty {
 		args = args[1:]
-		c.NATS.InboxWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second,
+		c.Streams.InboxAckWait, c.Orchestrator.OutboxAfter, c.Orchestrator.SweepEvery = time.Second,
 			time.Second, time.Second/2
 	}
-	// what is written to the standard output is for the process that has started this one
+	// the process that has started this one reads the answers from the standard output
 	c.Stdout, c.Stderr = os.Stderr, os.Stderr
-	_, problems := app.ReadSettings(&c, app.Settings(command), args, func(string) (string, bool) { return "", false })
+	unset := func(string) (string, bool) { return "", false }
+	_, problems := settings.Read(&c, settings.For(string(command)), args, unset)
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
@@ -111,13 +113,13 @@ func serveApp(ctx context.Context, command app.Command, args []string) error {
 	}
 	go func() {
 		<-a.Started()
-		tell(found{NATS: a.Addresses().NATS, Health: a.Addresses().Health, Queues: a.Addresses().Queues})
+		note(found{NATS: a.Addresses().NATS, Health: a.Addresses().Health, Queues: a.Addresses().JobQueues})
 		obey()
 	}()
 	return a.Run(ctx)
 }
 
-// obey does what the standard input says, line by line, and answers each with a line.
+// obey executes the orders on the standard input, line by line, and answers each with a line.
 func obey() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -128,18 +130,21 @@ func obey() {
 		}
 		fmt.Println(answer)
 	}
+	if err := lines.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	os.Exit(3)
 }
 
-// orders are what a service can be told to do: the answer is "ok" or a number, or else what is
-// wrong.
+// orders are the commands that a service executes: the answer is "ok" or a number, or else an
+// error.
 var orders = map[string]func(file string) string{
 	"profile": func(name string) string { return begin(name, pprof.StartCPUProfile) },
 	"profiled": func(string) string {
 		pprof.StopCPUProfile()
 		return "ok"
 	},
-	// What was ever allocated, and where.
+	// All allocations since the start, with their call sites.
 	"allocs": func(name string) string {
 		return begin(name, func(w io.Writer) error { return pprof.Lookup("allocs").WriteTo(w, 0) })
 	},
@@ -148,15 +153,15 @@ var orders = map[string]func(file string) string{
 		trace.Stop()
 		return "ok"
 	},
-	// The memory that is in use once everything was collected that is not.
+	// The heap in use after a garbage collection.
 	"memory": func(string) string {
 		runtime.GC()
 		debug.FreeOSMemory()
 		return readRuntime("/memory/classes/heap/objects:bytes")
 	},
-	// What stacks take beside it.
+	// The stacks, beside the heap.
 	"stacks": func(string) string { return readRuntime("/memory/classes/heap/stacks:bytes") },
-	// How much was ever allocated. What /metrics tells of that is up to 15 seconds old.
+	// The allocations since the start. Those in /metrics are up to 15 seconds old.
 	"allocations": func(string) string { return readRuntime("/gc/heap/allocs:objects") },
 	"allocated":   func(string) string { return readRuntime("/gc/heap/allocs:bytes") },
 }
@@ -168,7 +173,7 @@ func readRuntime(name string) string {
 }
 
 func begin(name string, start func(io.Writer) error) string {
-	f, err := os.Create(name) // what was written is in it when profile or trace were stopped
+	f, err := os.Create(name) // it is complete when profile or trace were stopped
 	if err == nil {
 		err = start(f)
 	}

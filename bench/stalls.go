@@ -9,7 +9,7 @@ import (
 // a virtual machine, that is mostly because of its neighbours, and everything that commits waits
 // for as long.
 
-// diskState is what a disk has finished so far, and how much waits for it.
+// diskState is how many requests a disk has finished so far, and how many wait for it.
 type diskState struct{ finished, waiting int64 }
 
 // stall is a time in which a disk stood still.
@@ -26,7 +26,7 @@ type diskWatch struct {
 	since, until time.Time // from when until when it was seen to finish nothing, although something waited
 }
 
-// see takes in what the disk has done until a moment.
+// see adds the state of the disk at a moment.
 func (w *diskWatch) see(at time.Time, now diskState) {
 	if now.finished != w.before.finished || w.before.waiting == 0 {
 		w.end()
@@ -43,8 +43,8 @@ func (w *diskWatch) end() {
 	w.since = w.until
 }
 
-// watchDisk looks at the disk that a directory is on, until it is stopped. Where the system does
-// not tell of it, there are no stalls.
+// watchDisk watches the disk that a directory is on, until it is stopped. If the system has no
+// counters of the disk, there are no stalls.
 func watchDisk(ctx context.Context, dir string) (stop func() []stall) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan []stall, 1)
@@ -80,11 +80,11 @@ func watchDisk(ctx context.Context, dir string) (stop func() []stall) {
 }
 
 // noteStalls notes for how long the disk stood still in all, and at the longest.
-func (r *Result) noteStalls(all []stall) {
+func (c *conditions) noteStalls(all []stall) {
 	var sum, longest time.Duration
 	for _, s := range all {
 		took := s.to.Sub(s.from)
 		sum, longest = sum+took, max(longest, took)
 	}
-	r.Stalled, r.LongestStall = rounded(inMilliseconds(sum), 0), rounded(inMilliseconds(longest), 0)
+	c.Stalled, c.LongestStall = rounded(inMilliseconds(sum), 0), rounded(inMilliseconds(longest), 0)
 }

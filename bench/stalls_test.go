@@ -40,7 +40,7 @@ func TestStalls(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
-			var r Result
+			var r conditions
 			r.noteStalls(w.stalls)
 			var sum, longest float64
 			for pair := range slices.Chunk(c.want, 2) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// This file is W10: half of what the machine can do, for long.
+// This file is W10: half of the machine's peak rate, for long.
 
 // timerTime is how long the timers of the mix are. It is not counted as latency.
 const timerTime = 100 * time.Millisecond
@@ -32,8 +32,8 @@ func (r *run) mix() plan {
 	return p
 }
 
-// steady looks how many of the mix can be done in a second, and then starts half as many each
-// second, or as many as somebody says, whether those before have ended or not.
+// steady measures the peak rate of the mix, and then starts half as many instances each second, or
+// as many as the flag -rate says, whether those before have ended or not.
 func steady(ctx context.Context, r *run) error {
 	if err := r.warmUp(ctx, 64, r.mix); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (r *run) settle(ctx context.Context, rate float64, duration time.Duration) 
 	}
 	var took []time.Duration
 	for _, i := range r.driver.endedSince(warm) {
-		took = append(took, r.latency(i))
+		took = append(took, r.driver.all.latency(i))
 	}
 	r.result.Figures["settling_p99_ms"] = rounded(percentile(milliseconds(took), 0.99), 2)
 	return nil
@@ -98,14 +98,14 @@ func (r *run) noteSteady(ended []*instance, samples *samples) {
 	kinds := make(map[string][]time.Duration)
 	offset := samples.begun.Sub(r.driver.all.began)
 	for _, i := range ended {
-		t, kind := r.latency(i), r.driver.all.orchestrationOf(i)
+		t, kind := r.driver.all.latency(i), r.driver.all.orchestrationOf(i)
 		took = append(took, t)
 		kinds[kind] = append(kinds[kind], t)
 		if !samples.disturbed(i.started-offset, i.ended-offset) {
 			undisturbed = append(undisturbed, t)
 		}
 	}
-	r.noteLatencies(took)
+	r.result.latencies = latenciesOf(took)
 	r.result.Compared = "p99_ms"
 	r.result.Figures["undisturbed_percent"] = rounded(100*float64(len(undisturbed))/float64(max(1, len(took))), 1)
 	if len(undisturbed) > 0 {
@@ -115,28 +115,27 @@ func (r *run) noteSteady(ended []*instance, samples *samples) {
 		r.result.Figures["p99_ms_"+strings.ReplaceAll(kind, "-", "_")] = rounded(percentile(milliseconds(took), 0.99),
 			2)
 	}
-	half := len(samples.seconds) / 2 // what is needed at all is there by then
+	half := len(samples.seconds) / 2 // caches and pools have their size by then
 	for name, mb := range samples.memory {
 		if name != "client" { // it remembers everything that it has started
 			r.result.Figures["rss_mb_per_minute_"+name] = rounded(60*slope(samples.seconds[half:], mb[half:]), 2)
 		}
 	}
-	r.result.At99 = samples.worst(ended, offset, r.latency)
-	r.result.MemoryAt, r.result.Memory, r.result.Stolen, r.result.CPUAt = samples.seconds, samples.memory,
-		samples.stolen, samples.cpu
+	r.result.course = course{MemoryAt: samples.seconds, Memory: samples.memory, CPUAt: samples.cpu,
+		Stolen: samples.stolen, At99: samples.worst(ended, offset, r.driver.all.latency)}
 }
 
-// latency is how long an instance took, but for what it waits for anyway.
-func (r *run) latency(i *instance) time.Duration {
-	if r.driver.all.orchestrationOf(i) == wait.Name() {
+// latency is how long an instance took, without its timer.
+func (x *instances) latency(i *instance) time.Duration {
+	if x.orchestrationOf(i) == wait.Name() {
 		return i.took() - timerTime
 	}
 	return i.took()
 }
 
-// pace starts so many instances in a second, for a while, and waits until all have ended. They
-// count from when they should have been started: who is late to start them is not to hide that
-// others wait.
+// pace starts so many instances in a second, for a while, and waits until all have ended. Their
+// latency counts from when they should have been started, so that a driver that starts them late
+// does not hide their wait (coordinated omission).
 func (d *driver) pace(ctx context.Context, perSecond float64, duration time.Duration, next func() plan) error {
 	ctx, cancel := d.watched(ctx)
 	defer cancel()
@@ -186,15 +185,15 @@ type samples struct {
 	stalls  []stall              // of the disk
 }
 
-// A machine of whose processors others took so much is disturbed, and so is one whose disk stood
-// still, and for as long afterwards as it may take until what has piled up is done.
+// A machine is disturbed if other machines took so much of its processors, or if its disk stalled,
+// and for as long afterwards as the backlog may take.
 const (
 	stolenMuch = 2.0 // percent
 	aftermath  = 1.0 // seconds
 )
 
-// disturbed tells whether the machine did not get its processors or its disk at some time from a
-// moment to another, or shortly before. It does not look at what was measured.
+// disturbed reports whether the machine did not get its processors or its disk at some time between
+// two moments, or shortly before. It does not depend on the measured latencies.
 func (s *samples) disturbed(from, to time.Duration) bool {
 	for _, still := range s.stalls {
 		if from.Seconds() < still.to.Sub(s.begun).Seconds()+aftermath && to >= still.from.Sub(s.begun) {

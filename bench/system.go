@@ -11,15 +11,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	databases "github.com/rondo-run/rondo/internal/database"
 	"github.com/rondo-run/rondo/internal/pgtest"
-	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// This file starts what is measured: NATS, the database and the services, each as processes of
+// This file starts the system to measure: NATS, the database and the services, each as processes of
 // their own.
 
-// bench is what all measurements share.
+// bench is the state that all measurements share.
 type bench struct {
 	o        options
 	dir      string          // everything is below it
@@ -28,7 +28,7 @@ type bench struct {
 	systems  int // how many were started
 }
 
-// open prepares what all measurements share.
+// open prepares the state that all measurements share.
 func open(o options) (*bench, error) {
 	dir, err := os.MkdirTemp(o.dir, "rondo-bench-")
 	if err != nil {
@@ -74,7 +74,7 @@ type system struct {
 	driver *driver
 }
 
-// needs is what a measurement wants to be different from a default installation.
+// needs are the differences of a measurement from a default installation.
 type needs struct {
 	orchestrators    int      // 0 is one
 	orchestratorArgs []string // more settings
@@ -108,7 +108,7 @@ func (b *bench) start(ctx context.Context, workload string, n needs) (_ *system,
 		return nil, err
 	}
 	if n.queues {
-		s.extra = append(s.extra, "--queues-listen", "127.0.0.1:0")
+		s.extra = append(s.extra, "--jobs-listen", "127.0.0.1:0")
 	}
 	for i := range max(1, n.orchestrators) {
 		p, err := launch(s.dir, fmt.Sprint("orchestrator-", i), "orchestrator", s.orchestratorArgs(i)...)
@@ -120,7 +120,7 @@ func (b *bench) start(ctx context.Context, workload string, n needs) (_ *system,
 	if s.worker, err = launch(s.dir, "worker", "worker", s.workerArgs()...); err != nil {
 		return nil, err
 	}
-	if s.store, err = app.OpenReadOnly(ctx, s.database.address, quiet()); err != nil {
+	if s.store, err = databases.OpenReadOnly(ctx, s.database.address, quiet()); err != nil {
 		return nil, err
 	}
 	s.driver, err = connect(ctx, s.natsURL, s.prefix(), workload, s.store)
@@ -171,7 +171,7 @@ func (s *system) startNATS() error {
 	return err
 }
 
-// freePorts finds addresses that nobody listens at.
+// freePorts finds addresses without a listener.
 func freePorts(n int) (addresses []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -184,8 +184,8 @@ func freePorts(n int) (addresses []string, err error) {
 	return addresses, nil
 }
 
-// endServices ends the orchestrators and the worker in order, so that what they have told the
-// database of themselves is complete.
+// endServices ends the orchestrators and the worker in order, so that the database's counters of
+// their connections are complete.
 func (s *system) endServices() {
 	for _, p := range s.orchestrators {
 		p.end()
@@ -215,7 +215,7 @@ func (s *system) stop() (err error) {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// services are all processes of ours that can be told to do something.
+// services are all processes of this program that take orders.
 func (s *system) services() map[string]*process {
 	all := make(map[string]*process)
 	if s.nats != nil {

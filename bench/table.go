@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// printTable makes tables for people of the results in files.
+// printTable prints the results in files as readable tables.
 func printTable(w io.Writer, files []string) error {
 	if len(files) == 0 {
 		return errors.New("of which file? bench table results.jsonl")
@@ -32,7 +32,7 @@ func printTable(w io.Writer, files []string) error {
 	return writeTable(w, all)
 }
 
-// processes are the columns of what each process uses.
+// processes are the columns for the resources of each process.
 var processes = []string{"orchestrator", "worker", "database", "nats", "client"}
 
 // writeTable writes results as a Markdown table.
@@ -65,7 +65,7 @@ func writeTable(w io.Writer, all []*Result) error {
 	return err
 }
 
-// number writes a number with three digits that count; nothing for what was not measured.
+// number writes a number with three significant digits; nothing for a figure that was not measured.
 func number(v float64) string {
 	switch {
 	case v == 0:
@@ -76,7 +76,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// figures writes what only some workloads have.
+// figures writes the figures that only some workloads have.
 func figures(all map[string]float64) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {

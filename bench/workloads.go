@@ -6,7 +6,7 @@ import "context"
 type workload struct {
 	name     string
 	about    string
-	unit     string // what is counted
+	unit     string // that N counts
 	database string // the only one that it can be measured with, "" if any
 	variants []variant
 }

@@ -9,14 +9,15 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// These tests are the rules of when a message is acknowledged, one by one: in a word, after what it
-// changes was committed, or at once if it changes nothing. The worker is the test itself, so that
-// it says what comes when.
+// These tests are the rules for acknowledgements, one by one: a service acknowledges a message
+// after it has committed the message's effect, or at once if there is none. The worker is the test
+// itself, so that the test decides the order of messages.
 
 var (
 	ping     = activity.Define[string, string]("ping")
@@ -32,16 +33,16 @@ var (
 
 // basics are orchestrations that wait for one thing each.
 var basics = []orchestration.Binding{
-	once.With(func(ctx *orchestration.Context, s string) (string, error) { return ping.Call(ctx, s) }),
-	sleeper.With(func(ctx *orchestration.Context, ms int) (string, error) {
+	once.Bind(func(ctx *orchestration.Context, s string) (string, error) { return ping.Call(ctx, s) }),
+	sleeper.Bind(func(ctx *orchestration.Context, ms int) (string, error) {
 		return "slept", ctx.Sleep(time.Duration(ms) * time.Millisecond)
 	}),
-	waiter.With(func(ctx *orchestration.Context, _ string) (string, error) { return approval.Wait(ctx) }),
-	childless.With(func(ctx *orchestration.Context, s string) (string, error) { return "child of " + s, nil }),
-	parent.With(func(ctx *orchestration.Context, s string) (string, error) {
+	waiter.Bind(func(ctx *orchestration.Context, _ string) (string, error) { return approval.Wait(ctx) }),
+	childless.Bind(func(ctx *orchestration.Context, s string) (string, error) { return "child of " + s, nil }),
+	parent.Bind(func(ctx *orchestration.Context, s string) (string, error) {
 		return childless.Call(ctx, s, orchestration.ID(s+"-child"))
 	}),
-	rolling.With(func(ctx *orchestration.Context, n int) (string, error) {
+	rolling.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 		if n > 0 {
 			if _, err := ping.Call(ctx, fmt.Sprint(n)); err != nil {
 				return "", err
@@ -55,10 +56,10 @@ var basics = []orchestration.Binding{
 // onBasics runs a test on each database, with the orchestrations above.
 func onBasics(t *testing.T, test func(t *testing.T, s *system)) { onEach(t, test, basics...) }
 
-// take takes a piece of work of an activity, as a worker.
-func (s *system) take(name string) (broker.Delivery, events.Message, *events.Work) {
+// take takes an activity task, as a worker.
+func (s *system) take(name string) (broker.Delivery, events.Message, *events.Task) {
 	s.t.Helper()
-	q, err := s.bus.OpenQueue(s.t.Context(), broker.Queue{Activity: name})
+	q, err := s.bus.OpenTaskQueue(s.t.Context(), broker.TaskQueueName{Activity: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -74,15 +75,15 @@ func (s *system) take(name string) (broker.Delivery, events.Message, *events.Wor
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return d, m, m.Content.(*events.Work)
+	return d, m, m.Content.(*events.Task)
 }
 
 // done is the message with which a worker brings a result.
 func done(m events.Message, result string) events.Message {
-	ref := m.Content.(*events.Work).Ref
+	ref := m.Content.(*events.Task).Ref
 	return events.Message{
 		ID: events.MessageID(events.VerbDone, m.Instance, ref), Instance: m.Instance,
-		Content: &events.WorkDone{Ref: ref, Result: events.Payload(`"` + result + `"`), Worker: "test"},
+		Content: &events.TaskDone{Ref: ref, Result: codec.Payload(`"` + result + `"`), Worker: "test"},
 	}
 }
 
@@ -117,7 +118,7 @@ func TestAckCompletionAfterItIsCommitted(t *testing.T) {
 		s.say(done(m, "b"))
 		d.Hold.Ack()
 		s.completed("i", "b")
-		ack := s.journal.await("acknowledged rondo.work-done.1-2.i", 1)
+		ack := s.journal.await("acknowledged rondo.task-done.1-2.i", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
 			t.Errorf("it was acknowledged before it was committed:\n%s", s.journal)
 		}
@@ -131,12 +132,12 @@ func TestAckDuplicateCompletionAtOnce(t *testing.T) {
 		_, m, work := s.take("ping")
 		s.say(done(m, "b"))
 		s.completed("i", "done")
-		s.journal.await("acknowledged rondo.work-done."+work.Ref.Place()+".i", 1)
+		s.journal.await("acknowledged rondo.task-done."+work.Ref.Place()+".i", 1)
 		before := len(s.journal.find("committed i"))
 		again := done(m, "c")
 		again.ID = "by somebody else"
 		s.say(again)
-		s.journal.await("acknowledged rondo.work-done."+work.Ref.Place()+".i", 2)
+		s.journal.await("acknowledged rondo.task-done."+work.Ref.Place()+".i", 2)
 		if after := len(s.journal.find("committed i")); after != before {
 			t.Errorf("a duplicate was committed:\n%s", s.journal)
 		}
@@ -156,10 +157,10 @@ func TestAckCompletionOfAnotherExecutionAtOnce(t *testing.T) {
 		before := s.events("i", 0)
 		late, early := done(m, "late"), done(next, "early")
 		late.ID = "late"
-		early.ID, early.Content.(*events.WorkDone).Ref.Execution = "early", 3
+		early.ID, early.Content.(*events.TaskDone).Ref.Execution = "early", 3
 		s.say(late, early)
-		s.journal.await("acknowledged rondo.work-done.1-2.i", 2)
-		s.journal.await("acknowledged rondo.work-done.3-2.i", 1)
+		s.journal.await("acknowledged rondo.task-done.1-2.i", 2)
+		s.journal.await("acknowledged rondo.task-done.3-2.i", 1)
 		if after := s.events("i", 0); len(after) != len(before) {
 			t.Errorf("history went from %d events to %d", len(before), len(after))
 		}
@@ -168,8 +169,8 @@ func TestAckCompletionOfAnotherExecutionAtOnce(t *testing.T) {
 	})
 }
 
-// A completion for an instance that is not in memory is not given back until it is: it is read, and
-// goes on in the same round.
+// TestAckCompletionOfColdInstance: a completion for an instance that is not in memory is not
+// nacked: the orchestrator loads the instance and takes the completion in the same round.
 func TestAckCompletionOfColdInstance(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		first := s.orchestrate()
@@ -181,7 +182,7 @@ func TestAckCompletionOfColdInstance(t *testing.T) {
 		s.orchestrate()
 		s.say(done(m, "b"))
 		s.completed("i", "b")
-		if n := len(s.journal.find("returned rondo.work-done")); n > 0 {
+		if n := len(s.journal.find("returned rondo.task-done")); n > 0 {
 			t.Errorf("it was given back:\n%s", s.journal)
 		}
 	})
@@ -206,7 +207,7 @@ func TestAckEventAfterItIsCommitted(t *testing.T) {
 		s.start("waiter", "i", "")
 		s.reaches("i", events.KindEventAwaited)
 		s.say(events.Message{ID: "e", Instance: "i",
-			Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"yes"`)}})
+			Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"yes"`)}})
 		s.completed("i", "yes")
 		ack := s.journal.await("acknowledged rondo.event.approval.i", 1)
 		if commit := s.journal.await("committed i: committed", 2); commit > ack {
@@ -263,7 +264,8 @@ func TestAppendFails(t *testing.T) {
 	})
 }
 
-// The process dies before the commit: the message comes again, to another one.
+// TestCrashBeforeAppend: the process dies before the commit: NATS redelivers the message to another
+// one.
 func TestCrashBeforeAppend(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
@@ -273,7 +275,7 @@ func TestCrashBeforeAppend(t *testing.T) {
 		}
 		v.start()
 		s.start("once", "i", "a")
-		v.wait()
+		_ = v.wait() // it was killed
 		if n := len(s.journal.find("acknowledged")); n > 0 {
 			t.Errorf("something was acknowledged:\n%s", s.journal)
 		}
@@ -283,8 +285,9 @@ func TestCrashBeforeAppend(t *testing.T) {
 	})
 }
 
-// The process dies between the commit and the acknowledgement: the message comes again, changes
-// nothing, and is acknowledged at once. What was promised is published by whoever comes next.
+// TestCrashBetweenAppendAndAck: the process dies between the commit and the acknowledgement: NATS
+// redelivers the message, which changes nothing and is acknowledged at once. The next orchestrator
+// publishes the outbox entry.
 func TestCrashBetweenAppendAndAck(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
@@ -294,7 +297,7 @@ func TestCrashBetweenAppendAndAck(t *testing.T) {
 		}
 		v.start()
 		s.start("once", "i", "a")
-		v.wait()
+		_ = v.wait() // it was killed
 		s.wantKinds("i", events.KindStarted, events.KindActivityScheduled)
 		if n := len(s.journal.find("acknowledged")) + len(s.journal.find("published")); n > 0 {
 			t.Errorf("something was acknowledged or published:\n%s", s.journal)
@@ -310,7 +313,8 @@ func TestCrashBetweenAppendAndAck(t *testing.T) {
 	})
 }
 
-// Nobody knows whether a commit has happened: the instance is read again, and history tells.
+// TestAmbiguousAppend: the outcome of a commit is unknown: the orchestrator loads the instance
+// again, and history has the outcome.
 func TestAmbiguousAppend(t *testing.T) {
 	for _, happened := range []bool{false, true} {
 		t.Run(fmt.Sprint("happened=", happened), func(t *testing.T) {
@@ -341,7 +345,8 @@ func TestAmbiguousAppend(t *testing.T) {
 	}
 }
 
-// The acknowledgement is lost: the message comes again and changes nothing.
+// TestLostAcknowledgement: the acknowledgement is lost: NATS redelivers the message, which changes
+// nothing.
 func TestLostAcknowledgement(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
@@ -355,8 +360,8 @@ func TestLostAcknowledgement(t *testing.T) {
 	})
 }
 
-// Receiving and reading fail some times; everything that came meanwhile is done afterwards, and
-// nobody asks all the time.
+// TestReceivingAndReadingFailForAWhile: receiving and loading fail a few times. The orchestrator
+// then processes every message of that time, and it retries with a backoff.
 func TestReceivingAndReadingFailForAWhile(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
@@ -372,7 +377,7 @@ func TestReceivingAndReadingFailForAWhile(t *testing.T) {
 		v.broker.onSubscribe, v.store.onLoad = failing(&subscriptions), failing(&loads)
 		begun := time.Now()
 		v.start()
-		// which has to be looked for
+		// the orchestrator must load this instance
 		s.say(events.Message{ID: "e", Instance: "nobody", Content: &events.EventRaised{Name: "approval"}})
 		s.start("sleeper", "i", 1)
 		s.completed("i", "slept")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/jobpushed"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -27,31 +28,32 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file has items of one queue start instances, each of which pushes an item to another queue.
-// However often something dies on the way, there is one there for each that was here.
+// This file has jobs of one job queue start instances, each of which pushes a job to another job
+// queue. However often processes die meanwhile, the second queue gets one job for each of the
+// first.
 
 var relay = orchestration.Define[int, int]("relay")
 
 func relayed(ctx *orchestration.Context, n int) (int, error) {
-	return n, jobpush.Push(ctx, "out", jobpush.Item{Item: n, Priority: n % 3})
+	return n, jobpush.Push(ctx, "out", jobpush.Job{Data: n, Priority: n % 3})
 }
 
-// bridgeBroker is what the bridges need of the broker.
+// bridgeBroker is the part of the broker that the bridges use.
 type bridgeBroker interface {
 	worker.Broker
 	jobserver.StartBroker
 }
 
-// bridged is an orchestrator with what is beside it.
+// bridged is an orchestrator with the bridges of the job queues.
 type bridged struct {
 	bridgeBroker
 	queues jobs.Store
-	// published is called when starts of items were published, pushed when an orchestration has
-	// pushed something, before anybody is told.
+	// published is called after starts of jobs were published, pushed after an orchestration has
+	// pushed a job; both before the acknowledgement.
 	published, pushed func()
 }
 
-// Publish implements broker.Publisher, for starts of items.
+// Publish implements broker.Publisher, for starts of jobs.
 func (b bridged) Publish(ctx context.Context, messages ...events.Wire) error {
 	err := b.bridgeBroker.Publish(ctx, messages...)
 	if err == nil {
@@ -60,7 +62,7 @@ func (b bridged) Publish(ctx context.Context, messages ...events.Wire) error {
 	return err
 }
 
-// pushedTo is a store whose pushes are told.
+// pushedTo is a store that calls pushed after each push.
 type pushedTo struct {
 	jobs.Store
 	pushed func()
@@ -77,13 +79,13 @@ func (p pushedTo) Do(ctx context.Context, name string, operations ...jobs.Operat
 
 // run runs the bridges until the context ends.
 func (b bridged) run(ctx context.Context, o *orchestrator.Orchestrator, id string, log *slog.Logger) error {
-	code, err := activity.NewBuiltInRegistry(jobpush.Handler(pushedTo{b.queues, b.pushed}))
+	code, err := activity.NewBuiltInRegistry(jobpushed.Handler(pushedTo{b.queues, b.pushed}))
 	if err != nil {
 		return err
 	}
 	w, err := worker.New(b.bridgeBroker, code, worker.Config{
 		Inside: true, ID: id + "/queues", Tags: worker.Tags(jobpush.Tag), Slots: 8, MaxSessions: -1,
-		DrainTimeout: 5 * time.Second, Grace: time.Second, Logger: log,
+		ShutdownTimeout: 5 * time.Second, CancelGrace: time.Second, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -120,7 +122,7 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	code, err := orchestration.NewRegistry(relay.With(relayed))
+	code, err := orchestration.NewRegistry(relay.Bind(relayed))
 	if err != nil {
 		return err
 	}
@@ -129,8 +131,8 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	// It dies when that has happened so often: with the second batch of items, so that most are
-	// left for the next process to die of, and with the third item that is pushed.
+	// The process dies at the second batch of jobs, so that most are left for the next process to
+	// die of, or at the third job that is pushed.
 	dies := func(at string, time int64) func() {
 		var n atomic.Int64
 		return func() {
@@ -169,13 +171,13 @@ const bridgedItems = 400
 // fill makes the queue that starts instances, and pushes numbers to it.
 func fill(t *testing.T, store jobs.Store, mode jobs.Mode) {
 	t.Helper()
-	var items []jobs.NewItem
+	var items []jobs.NewJob
 	for n := range bridgedItems {
-		items = append(items, jobs.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 4})
+		items = append(items, jobs.NewJob{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 4})
 	}
 	settings := jobs.Settings{Mode: mode, Start: &jobs.Start{Orchestration: relay.Name(), MaxPerSecond: 1000}}
 	if _, err := store.Do(t.Context(), "in", jobs.Configure{Settings: settings},
-		jobs.Push{Items: items}); err != nil {
+		jobs.Push{Jobs: items}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -234,8 +236,8 @@ func TestBridgesWhoseProcessesAreKilled(t *testing.T) {
 			bridge := func(at string) func(*role) {
 				return func(r *role) { r.Bridges, r.Begun = at, begun }
 			}
-			// Who dies with the second batch has acknowledged one, of a hundred at most: the 400
-			// items are enough for all three.
+			// A process that dies with the second batch has acknowledged one of at most 100 jobs:
+			// the 400 jobs are enough for all three.
 			for n, at := range []string{diesStarted, diesStarted, diesPushed} {
 				x := p.launch("orchestrator", fmt.Sprint("dies", n), bridge(at))
 				p.await(x.done, "the process dies: "+at)
@@ -280,7 +282,7 @@ func TestBridgesOnEachDatabase(t *testing.T) {
 		s.wantEachOnce(kept)
 		stop()
 		wait.Wait()
-	}, relay.With(relayed))
+	}, relay.Bind(relayed))
 }
 
 // losing is a store of which one answer of seven is lost.

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file tests the checker on systems that run, and on systems that have lost something. That
-// each rule finds what breaks it, the tests of package check show.
+// This file tests the checker on running systems, and on systems that have lost messages. The tests
+// of package check show that each rule finds its violations.
 
 // TestCheckerIsRightWhileEverythingMoves checks again and again while orchestrators and workers are
 // killed: it must never find anything.
@@ -32,15 +33,15 @@ func TestCheckerIsRightWhileEverythingMoves(t *testing.T) {
 		checks := 0
 		wait.Go(func() {
 			for ctx.Err() == nil {
-				// What is lost is found after three seconds here: see hasty.
+				// The orchestrators find a lost message after three seconds here: see hasty.
 				r, err := check.System(ctx, s.store, check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(),
-					Overdue: 90 * time.Second, Promises: s.promises()})
+					Overdue: 90 * time.Second, Acknowledgements: s.acks()})
 				if err != nil && !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
 				if err := r.Err(); err != nil {
-					t.Errorf("check %d, of %d instances and %d promises, has found:\n%v", checks, r.Instances,
-						r.Promises, err)
+					t.Errorf("check %d, of %d instances and %d acknowledgements, has found:\n%v", checks, r.Instances,
+						r.Acknowledgements, err)
 				}
 				checks++
 			}
@@ -64,8 +65,8 @@ func TestCheckerIsRightWhileEverythingMoves(t *testing.T) {
 	}, plays...)
 }
 
-// TestCheckerFindsWhatTheBrokerHasLost loses all messages while nobody is there to notice, and lets
-// the checker see it; and that it is well when it was healed.
+// TestCheckerFindsWhatTheBrokerHasLost loses all messages while no service runs. The checker must
+// find the loss, and find nothing once the services have recovered from it.
 func TestCheckerFindsWhatTheBrokerHasLost(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
 		o := s.orchestrate()
@@ -89,7 +90,7 @@ func TestCheckerFindsWhatTheBrokerHasLost(t *testing.T) {
 			t.Log(err) // it was killed
 		}
 		s.eventually("the work is in the broker", func() error {
-			if r := look(func(*check.Options) {}); r.Found[check.WorkLost] > 0 {
+			if r := look(func(*check.Options) {}); r.Found[check.TaskLost] > 0 {
 				return r.Err()
 			}
 			return nil
@@ -97,22 +98,24 @@ func TestCheckerFindsWhatTheBrokerHasLost(t *testing.T) {
 		if r := look(func(c *check.Options) { c.Quiescent = true }); r.Found[check.Outstanding] != 2 {
 			t.Errorf("outstanding are %v:\n%v", r.Found, r.Err())
 		}
-		said := check.Promised{What: check.PromisedQueue, Instance: "lost", Queue: "letters", Message: "letter",
-			At: time.Now()}
+		said := check.Acknowledged{What: check.AcknowledgedMailbox, Instance: "lost", Mailbox: "letters",
+			Message: "letter",
+			At:      time.Now()}
 		s.say(events.Message{ID: said.Message, Instance: said.Instance,
-			Content: &events.QueueSent{Queue: said.Queue, Data: events.Payload("1")}})
+			Content: &events.MailboxMessage{Mailbox: said.Mailbox, Data: codec.Payload("1")}})
 		promised := func(c *check.Options) {
-			c.Promises = []check.Promises{{Name: "a client", Each: func(yield func(check.Promised, error) bool) {
+			c.Acknowledgements = []check.Acknowledgements{{Name: "a client", Each: func(yield func(check.Acknowledged,
+				error) bool) {
 				yield(said, nil)
 			}}}
 		}
-		if r := look(promised); r.UnderWay != 1 || r.Found[check.QueueLost] > 0 {
+		if r := look(promised); r.InFlight != 1 || r.Found[check.MailboxLost] > 0 {
 			t.Errorf("what waits in the broker is reported as %+v", r)
 		}
 
 		s.loseBroker()
 		r := look(promised)
-		if r.Found[check.WorkLost] != 2 || r.Found[check.QueueLost] != 1 {
+		if r.Found[check.TaskLost] != 2 || r.Found[check.MailboxLost] != 1 {
 			t.Errorf("found are %v:\n%v", r.Found, r.Err())
 		}
 
@@ -131,12 +134,12 @@ func TestCheckerFindsWhatTheBrokerHasLost(t *testing.T) {
 	}, plays...)
 }
 
-// promises are what the test was promised so far.
-func (s *system) promises() []check.Promises {
+// `acks` returns the acknowledgements that the test has received so far.
+func (s *system) acks() []check.Acknowledgements {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	promised := slices.Clone(s.promised)
-	return []check.Promises{{Name: "what the test was promised", Each: func(yield func(check.Promised, error) bool) {
+	promised := slices.Clone(s.acked)
+	return []check.Acknowledgements{{Name: "the test", Each: func(yield func(check.Acknowledged, error) bool) {
 		for _, p := range promised {
 			if !yield(p, nil) {
 				return

@@ -29,7 +29,7 @@ func TestNobodyPaysForItself(t *testing.T) {
 		"rondo.later.event.x.y"} {
 		answer, err := nc.RequestMsg(&nats.Msg{Subject: subject, Header: nats.Header{
 			"Nats-Schedule":        {"@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)},
-			"Nats-Schedule-Target": {"rondo.work-done.1-2.order-1"}, events.HeaderIncarnation: {started.Incarnation},
+			"Nats-Schedule-Target": {"rondo.task-done.1-2.order-1"}, events.HeaderIncarnation: {started.Incarnation},
 		}, Data: []byte(`"paid"`)}, 20*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -45,12 +45,12 @@ func TestNobodyPaysForItself(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswersForAChild has a client start an instance that says to be the child of another
+// TestNobodyAnswersForAChild has a client start an instance that claims to be the child of another
 // one.
 func TestNobodyAnswersForAChild(t *testing.T) {
 	trusting := orchestration.Define[string, string]("trusting")
 	s := newSystem(t, openSQLite(t),
-		append([]orchestration.Binding{trusting.With(func(ctx *orchestration.Context, x string) (string, error) {
+		append([]orchestration.Binding{trusting.Bind(func(ctx *orchestration.Context, x string) (string, error) {
 			return waiter.Call(ctx, x, orchestration.ID("the-child")) // which waits for an approval
 		})}, basics...)...)
 	s.orchestrate()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -20,7 +21,7 @@ var busy = orchestration.Define[int, int]("busy")
 var hashed [1 << 20]byte
 
 func init() {
-	plays = append(plays, busy.With(func(ctx *orchestration.Context, n int) (int, error) {
+	plays = append(plays, busy.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		for range n {
 			for range 50 {
 				sha256.Sum256(hashed[:])
@@ -42,16 +43,18 @@ func (x *process) freeze(d time.Duration) {
 			x.t.Fatal(err)
 		}
 		if s == syscall.SIGSTOP {
-			<-time.After(d) // this is what is tried
+			<-time.After(d) // the freeze itself
 		}
 	}
 }
 
-// An orchestrator that stands still for longer than code may compute does not blame the code that
-// it was running.
+// TestAFrozenOrchestratorBlamesNoCode: an orchestrator that freezes for longer than code may
+// compute does not blame the code that it was running.
 func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
 	p := onProcesses(t)
-	const n, rounds, runaway = 6, 40, 2 * time.Second
+	const n, runaway = 6, 2 * time.Second
+	freezes := racetest.Short(3, 1)
+	rounds := 1 + 13*freezes
 	x := p.run("orchestrator", "orchestrator", func(r *role) {
 		r.Config.RunawayAfter, r.Config.StuckAfter = runaway, 3*runaway
 	})
@@ -59,7 +62,7 @@ func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
 		p.start("busy", fmt.Sprint("busy", i), rounds)
 	}
 	var before int64
-	for range 3 {
+	for range freezes {
 		p.eventually("the code goes on", func() error {
 			var events int64
 			for i := range n {
@@ -82,13 +85,13 @@ func TestAFrozenOrchestratorBlamesNoCode(t *testing.T) {
 	}
 }
 
-// heart gives a heartbeat much more often than it must.
+// heart sends heartbeats much more often than it must.
 var heart = activity.Define[int, int]("heart")
 
 const silence = 2 * time.Second
 
 func init() {
-	works = append(works, heart.With(func(ctx context.Context, n int) (int, error) {
+	works = append(works, heart.Bind(func(ctx context.Context, n int) (int, error) {
 		tick := time.NewTicker(silence / 20)
 		defer tick.Stop()
 		for i := range n {
@@ -100,30 +103,32 @@ func init() {
 		return n, nil
 	}))
 	plays = append(plays,
-		orchestration.Define[int, int]("beaten").With(func(ctx *orchestration.Context, n int) (int, error) {
-			return heart.Call(ctx, n, activity.TimeoutHeartbeat(silence))
+		orchestration.Define[int, int]("beaten").Bind(func(ctx *orchestration.Context, n int) (int, error) {
+			return heart.Call(ctx, n, activity.HeartbeatTimeout(silence))
 		}))
 }
 
-// A worker that stands still for longer than an activity may be silent does not fail it, which
-// would be for good without a retry.
+// TestAFrozenWorkerBlamesNoActivity: a worker that freezes for longer than the heartbeat timeout
+// does not fail its activity, which would be final without a retry.
 func TestAFrozenWorkerBlamesNoActivity(t *testing.T) {
 	p := onProcesses(t)
-	p.config.WorkWait = time.Minute
-	const n, ticks = 20, 60
+	p.config.TaskAckWait = time.Minute
+	const n = 20
+	freezes := racetest.Short(2, 1)
+	ticks := 30 * freezes
 	p.run("orchestrator", "orchestrator")
 	x := p.run("worker", "worker")
 	for i := range n {
 		p.start("beaten", fmt.Sprint("beaten", i), ticks)
 	}
 	p.eventually("an activity has begun", func() error {
-		b, err := p.bus.WorkBacklog(t.Context(), broker.Queue{Activity: "heart"})
+		b, err := p.bus.TaskBacklog(t.Context(), broker.TaskQueueName{Activity: "heart"})
 		if err == nil && b.Held < n {
 			err = fmt.Errorf("%d of %d", b.Held, n)
 		}
 		return err
 	})
-	for range 2 {
+	for range freezes {
 		x.freeze(2 * silence)
 	}
 	for i := range n {

@@ -23,25 +23,25 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file stops a service at one point. All that a service does to the world goes through the
-// broker, the store, or the code of people; here each of these calls passes a gate before and after
-// it. The gate notes it, and when it is the one that a test has chosen, the service dies there:
-// nothing that it does from then on has any effect.
+// This file stops a service at one point. All side effects of a service go through the broker, the
+// store, or user code; here each of these calls passes a gate before and after it. The gate notes
+// the call. At the call that a test has chosen, the service dies: nothing that it does from then on
+// has any effect.
 
 // crossing is a point that a service passes.
 type crossing struct {
 	// edge is before, half, during or after the call.
 	edge, call string
-	// kind says more about the call: what is published, say.
+	// kind says more about the call, such as the kind of message that is published.
 	kind string
 }
 
 func (c crossing) String() string { return strings.TrimSpace(c.edge + " " + c.call + " " + c.kind) }
 
-// gate lets a service through, until it dies there.
+// gate lets the calls of a service through, until the service dies there.
 type gate struct {
-	at     crossing // an empty kind stands for any
-	nth    int      // which time it dies; 0: never
+	at     crossing // an empty kind matches any
+	nth    int      // at which call it dies; 0: never
 	die    func()
 	killed chan struct{}
 	dead   atomic.Bool
@@ -100,7 +100,7 @@ func (g *gate) around(call string, do func() error, kinds ...string) error {
 	return g.pass("after", call, kinds...)
 }
 
-// code is a point in the code of people. It holds up nobody but a service that dies there.
+// code is a point in user code. It stops only a service that dies there.
 func (g *gate) code(edge, call string) error {
 	if g.dead.Load() {
 		return nil // this is another process
@@ -110,7 +110,7 @@ func (g *gate) code(edge, call string) error {
 
 // ---- The broker.
 
-// world is what both services need of the broker.
+// world is the part of the broker that both services use.
 type world interface {
 	orchestrator.Broker
 	worker.Broker
@@ -120,10 +120,10 @@ type world interface {
 type gatedBroker struct {
 	world
 	g    *gate
-	line *line // may be nil: then what was written last is lost with the process
+	line *line // may be nil: then the last bytes written are lost with the process
 }
 
-// verbOf is what kind of message something is: the first word of its subject.
+// verbOf is the kind of a message: the verb of its subject.
 func verbOf(subject string) string {
 	words := strings.Split(subject, ".")
 	if len(words) < 2 {
@@ -183,8 +183,8 @@ func (b gatedBroker) StoreDeadLetter(ctx context.Context, d broker.Delivery, why
 	return b.g.around("store a dead letter", func() error { return b.world.StoreDeadLetter(ctx, d, why) })
 }
 
-func (b gatedBroker) Announce(words []string, h events.Header, body []byte) error {
-	return b.g.around("announce", func() error { return b.world.Announce(words, h, body) })
+func (b gatedBroker) Notify(words []string, h events.Header, body []byte) error {
+	return b.g.around("announce", func() error { return b.world.Notify(words, h, body) })
 }
 
 func (b gatedBroker) Join(ctx context.Context, m broker.Member) (membership broker.Membership, err error) {
@@ -224,9 +224,9 @@ func (b gatedBroker) ReceiveHandovers(name string, take func(broker.Delivery) er
 	})
 }
 
-func (b gatedBroker) Claim(ctx context.Context, session, who string) (owner string, err error) {
-	err = b.g.around("claim", func() error {
-		owner, err = b.world.Claim(ctx, session, who)
+func (b gatedBroker) Acquire(ctx context.Context, session, who string) (owner string, err error) {
+	err = b.g.around("acquire lease", func() error {
+		owner, err = b.world.Acquire(ctx, session, who)
 		return err
 	})
 	return owner, err
@@ -236,23 +236,22 @@ func (b gatedBroker) Release(ctx context.Context, session, who string) error {
 	return b.g.around("release", func() error { return b.world.Release(ctx, session, who) })
 }
 
-func (b gatedBroker) SetNote(ctx context.Context, key string, value []byte) error {
-	err := b.g.around("note", func() error { return b.world.SetNote(ctx, key, value) })
-	b.g.once.Do(func() { close(b.g.noted) })
+func (b gatedBroker) Put(ctx context.Context, key string, value []byte, ttl time.Duration) error {
+	group, _, _ := strings.Cut(key, "/")
+	err := b.g.around("put", func() error { return b.world.Put(ctx, key, value, ttl) }, group)
+	if group == "task" {
+		b.g.once.Do(func() { close(b.g.noted) })
+	}
 	return err
 }
 
-func (b gatedBroker) SetMark(ctx context.Context, name string) error {
-	return b.g.around("mark", func() error { return b.world.SetMark(ctx, name) })
-}
-
-func (b gatedBroker) OpenQueue(ctx context.Context, q broker.Queue) (broker.WorkQueue, error) {
-	inner, err := b.world.OpenQueue(ctx, q)
+func (b gatedBroker) OpenTaskQueue(ctx context.Context, q broker.TaskQueueName) (broker.TaskQueue, error) {
+	inner, err := b.world.OpenTaskQueue(ctx, q)
 	return gatedQueue{inner, b}, err
 }
 
 type gatedQueue struct {
-	broker.WorkQueue
+	broker.TaskQueue
 	b gatedBroker
 }
 
@@ -260,7 +259,7 @@ func (q gatedQueue) Take(ctx context.Context, n int, take func(broker.Delivery))
 	if err := q.b.g.pass("before", "take work"); err != nil {
 		return 0, err
 	}
-	return q.WorkQueue.Take(ctx, n, func(d broker.Delivery) {
+	return q.TaskQueue.Take(ctx, n, func(d broker.Delivery) {
 		d.Hold = gatedHold{d.Hold, q.b, verbOf(d.Subject)}
 		if q.b.g.pass("after", "take work") == nil {
 			take(d)
@@ -269,7 +268,7 @@ func (q gatedQueue) Take(ctx context.Context, n int, take func(broker.Delivery))
 }
 
 func (q gatedQueue) Offer(name string, take func(broker.Delivery) bool) (func(), error) {
-	return q.WorkQueue.Offer(name, func(d broker.Delivery) bool {
+	return q.TaskQueue.Offer(name, func(d broker.Delivery) bool {
 		d.Hold = gatedHold{d.Hold, q.b, verbOf(d.Subject)}
 		return q.b.g.pass("after", "take work") == nil && take(d)
 	})
@@ -291,8 +290,8 @@ type gatedHold struct {
 	kind string
 }
 
-// settle does something and, if the service is to die behind it, waits until it is on its way to
-// the broker.
+// settle settles a message. If the service is to die behind the call, settle waits until the bytes
+// are written to the broker.
 func (h gatedHold) settle(call string, do func()) {
 	if h.b.g.pass("before", call, h.kind) != nil {
 		return
@@ -323,8 +322,8 @@ func (h gatedHold) InProgress() {
 
 // ---- The connection to the broker.
 
-// line is the way of a service to the broker. It is cut when the service dies, and knows what has
-// gone through.
+// line is a service's connection to the broker. It is cut when the service dies, and knows which
+// bytes were written.
 type line struct {
 	address string
 	g       *gate
@@ -361,7 +360,7 @@ func (l *line) cut() {
 	}
 }
 
-// expect gives a signal when something with a word in it is written.
+// expect returns a channel that is closed when bytes with a word in them are written.
 func (l *line) expect(word string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,8 +380,8 @@ func (l *line) written(p []byte) {
 	}
 }
 
-// wire is one connection. What the adapter of the broker does by itself is seen here: that a timer,
-// which the broker hands out a little early, goes back for the rest of its time.
+// wire is one connection. It sees the adapter's own messages: the adapter nacks a timer that the
+// broker delivers a little early, with a delay until it is due.
 type wire struct {
 	net.Conn
 	l *line
@@ -408,7 +407,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// goesBack finds where something is given back for longer than a moment; -1 if nothing is.
+// goesBack finds the place of a nack with a delay of at least a millisecond; -1 if there is none.
 func goesBack(p []byte) int {
 	at := bytes.Index(p, givesBack)
 	if at < 0 {
@@ -438,7 +437,7 @@ func (s gatedStore) Load(ctx context.Context, ids []string,
 	return known, err
 }
 
-// commitKinds says what is special about a batch.
+// commitKinds lists the kinds of a batch.
 func commitKinds(b history.Batch) []string {
 	kinds := []string{"round"}
 	for _, d := range b.Turns {
@@ -463,28 +462,28 @@ func (s gatedStore) Commit(ctx context.Context, b history.Batch) (r history.Resu
 	return r, s.g.pass("after", "commit", kinds...)
 }
 
-func (s gatedStore) TakePromises(ctx context.Context, take history.Take) ([]history.Promise, error) {
-	if err := s.g.pass("before", "take promises"); err != nil {
+func (s gatedStore) LeaseOutbox(ctx context.Context, take history.Lease) ([]history.OutboxEntry, error) {
+	if err := s.g.pass("before", "lease outbox"); err != nil {
 		return nil, err
 	}
-	taken, err := s.Store.TakePromises(ctx, take)
+	taken, err := s.Store.LeaseOutbox(ctx, take)
 	if err == nil && len(taken) > 0 {
-		err = s.g.pass("after", "take promises")
+		err = s.g.pass("after", "lease outbox")
 	}
 	return taken, err
 }
 
-func (s gatedStore) RemovePromises(ctx context.Context, keys []history.PromiseKey) error {
-	return s.g.around("remove promises", func() error { return s.Store.RemovePromises(ctx, keys) })
+func (s gatedStore) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) error {
+	return s.g.around("remove outbox", func() error { return s.Store.RemoveOutbox(ctx, keys) })
 }
 
-func (s gatedStore) TakeOverdue(ctx context.Context, take history.Take) ([]history.Overdue, error) {
-	if err := s.g.pass("before", "take the overdue"); err != nil {
+func (s gatedStore) LeaseOverdue(ctx context.Context, take history.Lease) ([]history.Overdue, error) {
+	if err := s.g.pass("before", "lease overdue"); err != nil {
 		return nil, err
 	}
-	taken, err := s.Store.TakeOverdue(ctx, take)
+	taken, err := s.Store.LeaseOverdue(ctx, take)
 	if err == nil && len(taken) > 0 {
-		err = s.g.pass("after", "take the overdue")
+		err = s.g.pass("after", "lease overdue")
 	}
 	return taken, err
 }
@@ -500,7 +499,7 @@ func (s gatedStore) Tidy(ctx context.Context) (bool, error) {
 type committingKey struct{}
 
 // tap is a connection to PostgreSQL on which a service can die while the server executes a commit:
-// before the server gets it, or when its answer has come and nobody has read it.
+// before the server gets the commit, or when its answer has come and is unread.
 type tap struct {
 	net.Conn
 	g          *gate
@@ -547,7 +546,7 @@ func tapped(g *gate) func(*pgxpool.Config) {
 	}
 }
 
-// tracer tells taps what is a commit.
+// tracer marks commits for taps.
 type tracer struct{}
 
 func (tracer) mark(ctx context.Context, c *pgx.Conn, is bool) context.Context {

@@ -7,36 +7,40 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// What many instances wait for is sent again when it was lost, however many there are: each look
-// takes all that are overdue.
+// TestManyHeal: the orchestrators publish lost messages again, however many instances wait for
+// them: each sweep takes all that are overdue.
 func TestManyHeal(t *testing.T) {
-	const n, patience = 3000, 10 * time.Second
+	t.Parallel()
+	const patience = 10 * time.Second
+	n := racetest.Short(3000, 500)
 	s := newSystem(t, openSQLite(t), basics...)
 	s.orchestrate(func(c *orchestrator.Config) {
 		c.Round = round.Config{Patience: patience}
-		c.SweepLimit = 100
+		c.Sweep.Limit = 100
 	})
-	ping := broker.Queue{Activity: "ping"} // no worker takes it
+	ping := broker.TaskQueueName{Activity: "ping"} // no worker takes it
 	var starts []events.Message
 	for i := range n {
 		starts = append(starts, events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i),
-			Content: &events.Start{Orchestration: "once", Input: events.Payload(`"x"`)}})
+			Content: &events.Start{Orchestration: "once", Input: codec.Payload(`"x"`)}})
 	}
 	s.say(starts...)
 	allWait := func() error {
-		b, err := s.bus.WorkBacklog(t.Context(), ping)
-		if err == nil && b.Waiting != n {
+		b, err := s.bus.TaskBacklog(t.Context(), ping)
+		if err == nil && b.Waiting != int64(n) {
 			err = errors.New(fmt.Sprint(b.Waiting, " wait"))
 		}
 		return err
 	}
 	s.eventually("all work waits", allWait)
-	st, err := s.raw().js.Stream(t.Context(), "RONDO_WORK")
+	st, err := s.raw().js.Stream(t.Context(), "RONDO_TASKS")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// raw is a plain NATS client, as people have it.
+// raw is a plain NATS client, without Rondo's client library.
 type raw struct {
 	t  *testing.T
 	nc *nats.Conn
@@ -43,7 +43,7 @@ func (r *raw) publish(subject string, h nats.Header, body []byte) error {
 	return err
 }
 
-// dead waits until a dead letter of a subject is there.
+// dead waits for a dead letter of a subject.
 func (s *system) dead(r *raw, subject string) *jetstream.RawStreamMsg {
 	s.t.Helper()
 	var m *jetstream.RawStreamMsg
@@ -58,8 +58,8 @@ func (s *system) dead(r *raw, subject string) *jetstream.RawStreamMsg {
 	return m
 }
 
-// TestHostileMessages publishes what nobody should, in between of what people do. What cannot be
-// read is dead-lettered with the reason; everything else goes on.
+// TestHostileMessages publishes invalid messages amid valid ones. Unreadable messages are
+// dead-lettered with the reason; all instances go on.
 func TestHostileMessages(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.orchestrate()
@@ -74,7 +74,7 @@ func TestHostileMessages(t *testing.T) {
 		says          string // in the dead letter
 	}{
 		{"unknown verb", "rondo.frobnicate.x.i", nil, nil, "unknown verb"},
-		{"unknown answer", "rondo.work-refused.1-2.i", nil, nil, "unknown verb"},
+		{"unknown answer", "rondo.task-refused.1-2.i", nil, nil, "unknown verb"},
 		{"verb of many words", "rondo.a-b-c-d.x.i", nil, nil, "unknown verb"},
 		{"unknown control", "rondo.control.explode.i", nil, nil, "unknown control"},
 		{"reserved orchestration", "rondo.start.rondo%2Ex.i", nil, nil, "reserved"},
@@ -93,16 +93,16 @@ func TestHostileMessages(t *testing.T) {
 			"Rondo-Attributes"},
 		{"many attributes", "rondo.start.once.hostile-4", nats.Header{events.HeaderAttributes: {manyAttributes()}}, nil,
 			"attributes"},
-		{"answer without an incarnation", "rondo.work-done.1-2.i", nil, nil, "Rondo-Incarnation"},
-		{"answer to no place", "rondo.work-done.x.i", nats.Header{events.HeaderIncarnation: {"a"}}, nil,
+		{"answer without an incarnation", "rondo.task-done.1-2.i", nil, nil, "Rondo-Incarnation"},
+		{"answer to no place", "rondo.task-done.x.i", nats.Header{events.HeaderIncarnation: {"a"}}, nil,
 			"<execution>-<event>"},
-		{"answer to a place beyond numbers", "rondo.work-done.99999999999999999999-1.i",
+		{"answer to a place beyond numbers", "rondo.task-done.99999999999999999999-1.i",
 			nats.Header{events.HeaderIncarnation: {"a"}}, nil, "<execution>-<event>"},
 		{"child without an outcome", "rondo.child-ended.1-2.i", nats.Header{events.HeaderIncarnation: {"a"}}, nil,
 			"neither done nor failed"},
 		{"timer of no time", "rondo.timer-due.1-2.i",
 			nats.Header{events.HeaderIncarnation: {"a"}, events.HeaderDue: {"tomorrow"}}, nil, "not a time"},
-		{"work for no attempt", "rondo.work._.double.1-2.i",
+		{"work for no attempt", "rondo.task._.double.1-2.i",
 			nats.Header{events.HeaderIncarnation: {"a"}, events.HeaderAttempt: {"none"}}, nil, "Rondo-Attempt"},
 		{"large", "rondo.start.once.hostile-5", nil, bytes.Repeat([]byte("x"), 1000<<10), "over the limit"},
 	} {
@@ -139,7 +139,7 @@ func manyAttributes() string {
 	return "{" + b.String()[1:] + "}"
 }
 
-// TestStrangeButGoodMessages publishes what looks odd and is right all the same.
+// TestStrangeButGoodMessages publishes odd but valid messages.
 func TestStrangeButGoodMessages(t *testing.T) {
 	s := newSystem(t, openSQLite(t), plays...)
 	s.orchestrate()
@@ -173,7 +173,7 @@ func TestStrangeButGoodMessages(t *testing.T) {
 			s.completed(c.id, c.want)
 		})
 	}
-	// Plain words are a string; code that wants a number says that it cannot take them.
+	// A body that is not JSON is a string; code that wants a number fails with a decoding error.
 	if err := r.publish("rondo.start.chain.plain", nil, []byte("no JSON at all")); err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,11 @@ func TestStrangeButGoodMessages(t *testing.T) {
 	s.settled()
 }
 
-// FuzzInbound takes whatever comes on a subject through what the orchestrator does first.
+// FuzzInbound decodes arbitrary messages of all subjects as the orchestrator does.
 func FuzzInbound(f *testing.F) {
 	f.Add("rondo.start.once.i", "Rondo-Parent", "1-2.incarnation.id", []byte(`{}`))
-	f.Add("rondo.work-done.1-2.i", "Rondo-Incarnation", "x", []byte(`"a"`))
-	f.Add("rondo.work._.double.1-2.i", "Rondo-Attempt", "1", []byte(nil))
+	f.Add("rondo.task-done.1-2.i", "Rondo-Incarnation", "x", []byte(`"a"`))
+	f.Add("rondo.task._.double.1-2.i", "Rondo-Attempt", "1", []byte(nil))
 	code, err := orchestration.NewRegistry(basics...)
 	if err != nil {
 		f.Fatal(err)

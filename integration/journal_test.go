@@ -17,7 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// journal is what the services did, in its order.
+// journal lists the actions of the services, in their order.
 type journal struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ func (j *journal) note(format string, args ...any) {
 	j.more = make(chan struct{})
 }
 
-// find gives the places of the lines that begin so.
+// find returns the places of the lines that begin so.
 func (j *journal) find(begin string) []int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,7 +51,7 @@ func (j *journal) places(begin string) (places []int) {
 	return places
 }
 
-// await waits until there are so many lines that begin so, and gives the place of the last one.
+// await waits until there are so many lines that begin so, and returns the place of the last one.
 func (j *journal) await(begin string, n int) int {
 	j.t.Helper()
 	timeout := time.After(patience)
@@ -94,7 +94,7 @@ func (j *journal) String() string {
 	return "  " + strings.Join(j.lines, "\n  ")
 }
 
-// probe is a bus that notes what is done with it, and that can be cut off.
+// probe is a bus that notes each call, and that can be cut off.
 type probe struct {
 	*natsbroker.Bus
 	journal *journal
@@ -102,7 +102,7 @@ type probe struct {
 	// onSubscribe, if set, is called before a partition is received from; an error of its is why
 	// that fails.
 	onSubscribe func() error
-	// onReceive, if set, is called when a message comes, before anything is done about it.
+	// onReceive, if set, is called when a message arrives, before it is processed.
 	onReceive func(broker.Delivery)
 	// onPublish, if set, is called before something is published, afterPublish after it was.
 	onPublish    func([]events.Wire) error
@@ -184,7 +184,7 @@ type probedMembership struct {
 
 func (m probedMembership) Leave(ctx context.Context) error {
 	if m.p.dead.Load() {
-		go m.p.Close() // so that it is not heard any more
+		go m.p.Close() // so that it sends nothing more
 		return errCut
 	}
 	return m.Membership.Leave(ctx)
@@ -219,7 +219,7 @@ func (h probedHold) InProgress() {
 	}
 }
 
-// probedStore is a store that notes what is committed, and that can fail.
+// probedStore is a store that notes each commit, and that can fail.
 type probedStore struct {
 	history.Store
 	journal *journal
@@ -262,9 +262,9 @@ func (s *probedStore) Commit(ctx context.Context, b history.Batch) (history.Resu
 	return r, err
 }
 
-func (s *probedStore) RemovePromises(ctx context.Context, keys []history.PromiseKey) error {
+func (s *probedStore) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) error {
 	if s.dead.Load() {
 		return errCut
 	}
-	return s.Store.RemovePromises(ctx, keys)
+	return s.Store.RemoveOutbox(ctx, keys)
 }

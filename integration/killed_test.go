@@ -34,7 +34,7 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 		select {}
 	}
-	// it sees what is written; nothing is cut that the death does not cut
+	// the line only watches: SIGKILL itself cuts the connection
 	r.Broker.InProcess = newLine(r.Broker.URLs[len("nats://"):], g)
 	b, err := natsbroker.Connect(ctx, r.Broker)
 	if err != nil {
@@ -70,8 +70,8 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 	return x.Run(ctx)
 }
 
-// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. Some windows are tried,
-// and all that need no preparation if [large] says so.
+// TestKilledInWindows is TestCrashWindows with processes that get SIGKILL. It tries some windows;
+// with [large], all that need no preparation.
 func TestKilledInWindows(t *testing.T) {
 	t.Parallel()
 	some := map[string]bool{"before the commit": true, "in the commit, before the answer is read": true,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/services/orchestrator"
@@ -15,8 +16,9 @@ import (
 
 // tiny are limits that everything runs into all the time.
 func tiny(c *orchestrator.Config) {
-	c.MaxInstances, c.MaxMessages, c.MaxInbox, c.MaxBatch, c.MaxBatchEvents, c.MaxBatchBytes, c.Deciders, c.Steps = 2,
-		4, 2, 1, 1, 1, 1, 1
+	c.Memory.MaxInstances, c.Memory.MaxMessages, c.MaxInbox = 2, 4, 2
+	c.Commit.MaxTurns, c.Commit.MaxEvents, c.Commit.MaxBytes = 1, 1, 1
+	c.RoundConcurrency, c.StepConcurrency = 1, 1
 }
 
 // With room for hardly anything, everything takes longer, and ends all the same.
@@ -46,7 +48,7 @@ func TestOneBusyInstance(t *testing.T) {
 	n := racetest.Size(2000, 300)
 	reader := orchestration.Define[int, int]("busy-reader")
 	s := newCalmSystem(t, openSQLite(t),
-		append([]orchestration.Binding{reader.With(func(ctx *orchestration.Context, n int) (int, error) {
+		append([]orchestration.Binding{reader.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			for i := range n {
 				x, err := work.Letters.Receive(ctx)
 				if err != nil || x != i {
@@ -61,7 +63,7 @@ func TestOneBusyInstance(t *testing.T) {
 	var all []events.Message
 	for i := range n {
 		all = append(all, events.Message{ID: fmt.Sprint("l", i), Instance: "busy",
-			Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(i))}})
+			Content: &events.MailboxMessage{Mailbox: "letters", Data: codec.Payload(fmt.Sprint(i))}})
 	}
 	s.say(all...)
 	jobs := mixed("j", 50)
@@ -72,7 +74,8 @@ func TestOneBusyInstance(t *testing.T) {
 	s.check()
 }
 
-// An orchestrator tells what it has in memory, and whether it is ready and alive.
+// TestStatusTellsWhatIsGoingOn: an orchestrator reports its instances in memory, its readiness and
+// its liveness.
 func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), plays...)

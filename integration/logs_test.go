@@ -52,14 +52,14 @@ func (d *diary) pages(t *testing.T, instance string) (pages string) {
 	return pages
 }
 
-// TestCodeLogsOnce has an instance forgotten and read again, a message delivered twice, and a round
-// decided again because somebody else was faster.
+// TestCodeLogsOnce has an instance evicted and loaded again, a message delivered twice, and a round
+// repeated after a conflict with another writer.
 func TestCodeLogsOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, s *system) {
 		var ran, interfered, lost atomic.Int32
 		next := orchestration.DefineEvent[int]("next")
 		book := orchestration.Define[int, int]("book")
-		s.deploy(append([]orchestration.Binding{book.With(func(ctx *orchestration.Context, n int) (int, error) {
+		s.deploy(append([]orchestration.Binding{book.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			ran.Add(1)
 			ctx.Logger().Info("begins")
 			for page := range 3 {
@@ -77,9 +77,9 @@ func TestCodeLogsOnce(t *testing.T) {
 		})}, basics...)...)
 		said := &diary{}
 		v := s.prepare(func(c *orchestrator.Config) {
-			c.MaxInstances, c.CodeLogger = 1, slog.New(slog.NewJSONHandler(said, nil))
+			c.Memory.MaxInstances, c.CodeLogger = 1, slog.New(slog.NewJSONHandler(said, nil))
 		})
-		v.broker.onAck = func(d broker.Delivery) bool { // each event of the book comes twice
+		v.broker.onAck = func(d broker.Delivery) bool { // each event of the book is delivered twice
 			return !strings.HasSuffix(d.Subject, ".book-1") || !strings.Contains(d.Subject, ".event.") ||
 				lost.Add(1)%2 == 0
 		}
@@ -95,7 +95,7 @@ func TestCodeLogsOnce(t *testing.T) {
 		s.start("book", "book-1", 0)
 		want := "begins of book 1.0.0, execution 1\n"
 		for page := range 6 {
-			s.start("sleeper", fmt.Sprint("other-", page), 1) // for which the book is forgotten
+			s.start("sleeper", fmt.Sprint("other-", page), 1) // the book is evicted for it
 			s.ended(fmt.Sprint("other-", page))
 			s.eventually("the book waits for page", func() error {
 				if got := said.pages(t, "book-1"); got != want {
@@ -123,7 +123,7 @@ func TestCodeLogsOnce(t *testing.T) {
 	})
 }
 
-// interfere commits something about an instance just before somebody else does.
+// interfere commits a turn of an instance just before the orchestrator does.
 func (s *system) interfere(instance string, n int) error {
 	known, err := s.store.Load(s.t.Context(), []string{instance}, func(string, round.Row) bool { return true })
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *system) interfere(instance string, n int) error {
 	in := round.New(&round.Config{Code: s.code}, known[0])
 	defer in.Evict()
 	letter := events.Message{ID: fmt.Sprint("letter-", n), Instance: instance,
-		Content: &events.QueueSent{Queue: "letters", Data: encode(s.t, n)}}
+		Content: &events.MailboxMessage{Mailbox: "letters", Data: encode(s.t, n)}}
 	turn := in.Decide([]round.Delivery{{Message: letter, Attempts: 1}}, time.Now().UTC().Truncate(time.Microsecond))
 	r, err := s.store.Commit(s.t.Context(), history.Batch{Turns: []history.Decided{{Turn: &turn}}})
 	if err == nil && r.Outcomes[0].Status != history.Committed {

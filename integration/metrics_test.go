@@ -62,7 +62,7 @@ var (
 var measuredOrchestrations = []orchestration.Binding{
 	// A child, a timer, a step, activities with and without retries; then all of it once more as a
 	// new execution.
-	household.With(func(ctx *orchestration.Context, left int) (int, error) {
+	household.Bind(func(ctx *orchestration.Context, left int) (int, error) {
 		n, err := pupil.StartChild(ctx, 1).Get(ctx)
 		if err != nil {
 			return 0, err
@@ -85,28 +85,28 @@ var measuredOrchestrations = []orchestration.Binding{
 		}
 		return n, nil
 	}),
-	pupil.With(func(ctx *orchestration.Context, n int) (int, error) { return treble.Call(ctx, n) }),
-	naughty.With(func(ctx *orchestration.Context, n int) (int, error) { return refuse.Call(ctx, n) }),
-	stumble.With(func(*orchestration.Context, int) (int, error) { panic("it stumbles") }),
-	doomed.With(func(ctx *orchestration.Context, n int) (int, error) { return explode.Call(ctx, n) }),
-	hurried.With(func(ctx *orchestration.Context, n int) (int, error) {
-		return linger.Call(ctx, n, activity.Timeout(30*time.Millisecond))
+	pupil.Bind(func(ctx *orchestration.Context, n int) (int, error) { return treble.Call(ctx, n) }),
+	naughty.Bind(func(ctx *orchestration.Context, n int) (int, error) { return refuse.Call(ctx, n) }),
+	stumble.Bind(func(*orchestration.Context, int) (int, error) { panic("it stumbles") }),
+	doomed.Bind(func(ctx *orchestration.Context, n int) (int, error) { return explode.Call(ctx, n) }),
+	hurried.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+		return linger.Call(ctx, n, activity.StartToClose(30*time.Millisecond))
 	}),
-	hesitant.With(func(ctx *orchestration.Context, n int) (int, error) {
+	hesitant.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		wanted := halt.Next(ctx)
-		if ctx.Select(endless.Start(ctx, n), wanted) == wanted {
+		if ctx.Race(endless.Start(ctx, n), wanted) == wanted {
 			return -1, nil
 		}
 		return n, nil
 	}),
-	abiding.With(func(ctx *orchestration.Context, n int) (int, error) { return never.Wait(ctx) }),
-	tagged.With(func(ctx *orchestration.Context, tag string) (int, error) {
+	abiding.Bind(func(ctx *orchestration.Context, n int) (int, error) { return never.Wait(ctx) }),
+	tagged.Bind(func(ctx *orchestration.Context, tag string) (int, error) {
 		return treble.Call(ctx, 1, activity.Tag(tag))
 	}),
-	plainly.With(func(ctx *orchestration.Context, n int) (int, error) { return pulse.Call(ctx, n) }),
-	numbered.With(func(ctx *orchestration.Context, n int) (int, error) {
-		ctx.Count("shop.orders", 2, slog.String("kind", "gift"))
-		ctx.Measure("shop.order.price", 9.5)
+	plainly.Bind(func(ctx *orchestration.Context, n int) (int, error) { return pulse.Call(ctx, n) }),
+	numbered.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+		ctx.Metrics().Count("shop.orders", 2, slog.String("kind", "gift"))
+		ctx.Metrics().Measure("shop.order.price", 9.5)
 		return counting.Call(ctx, n)
 	}),
 }
@@ -117,24 +117,24 @@ func measuredActivities(endlessBegins chan<- struct{}) []activity.Binding {
 		return 0, ctx.Err()
 	}
 	return []activity.Binding{
-		treble.With(func(_ context.Context, n int) (int, error) { return 3 * n, nil }),
-		wobble.With(func(ctx context.Context, n int) (int, error) {
-			if activity.InfoOf(ctx).Attempt == 1 {
+		treble.Bind(func(_ context.Context, n int) (int, error) { return 3 * n, nil }),
+		wobble.Bind(func(ctx context.Context, n int) (int, error) {
+			if activity.Info(ctx).Attempt == 1 {
 				return 0, errors.New("not yet")
 			}
 			return n, nil
 		}),
-		refuse.With(func(context.Context, int) (int, error) { return 0, activity.Errorf("no", "it does not want to") }),
-		explode.With(func(context.Context, int) (int, error) { panic("it explodes") }),
-		linger.With(untilStopped),
-		endless.With(func(ctx context.Context, n int) (int, error) {
+		refuse.Bind(func(context.Context, int) (int, error) { return 0, activity.Errorf("no", "it does not want to") }),
+		explode.Bind(func(context.Context, int) (int, error) { panic("it explodes") }),
+		linger.Bind(untilStopped),
+		endless.Bind(func(ctx context.Context, n int) (int, error) {
 			close(endlessBegins)
 			return untilStopped(ctx, n)
 		}),
-		pulse.With(func(ctx context.Context, n int) (int, error) { return n, activity.Heartbeat(ctx, n) }),
+		pulse.Bind(func(ctx context.Context, n int) (int, error) { return n, activity.Heartbeat(ctx, n) }),
 		// What an activity measures itself goes where everything else goes: OpenTelemetry's global
 		// meter is set.
-		counting.With(func(ctx context.Context, n int) (int, error) {
+		counting.Bind(func(ctx context.Context, n int) (int, error) {
 			parcels, err := otel.Meter("example.com/parcels").Int64Counter("shop.parcels", metric.WithUnit("{parcel}"),
 				metric.WithDescription("Parcels that were sent."))
 			if err != nil {
@@ -146,9 +146,9 @@ func measuredActivities(endlessBegins chan<- struct{}) []activity.Binding {
 	}
 }
 
-// ---- What is scraped.
+// ---- Scraping.
 
-// scraped is what /metrics says: values by series.
+// scraped has the samples of /metrics: values by series.
 type scraped map[string]float64
 
 var sample = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
@@ -178,7 +178,7 @@ func scrapeOf(t *testing.T, x *telemetry.Telemetry) (text string, all scraped) {
 	return text, all
 }
 
-// own are the series that Rondo tells.
+// own are the series of Rondo's metrics.
 func (s scraped) own() []string {
 	var own []string
 	for name := range s {
@@ -190,7 +190,7 @@ func (s scraped) own() []string {
 	return own
 }
 
-// measured is a system all of whose services tell what they do.
+// measured is a system all of whose services record metrics.
 func measured(t *testing.T, orchestrations []orchestration.Binding, activities []activity.Binding,
 	change ...func(*worker.Config)) (*system, *telemetry.Telemetry) {
 	t.Helper()
@@ -202,11 +202,12 @@ func measured(t *testing.T, orchestrations []orchestration.Binding, activities [
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = x.End(context.Background()) })
-	open := openSQLite(t)
-	s := newSystem(t, func() history.Store { return x.Metrics.Store(open()) }, orchestrations...)
+	open := openObserved(t, x.Metrics.StoreObserver())
+	t.Cleanup(x.Metrics.Pool(open().(history.Pooled)))
+	s := newSystem(t, open, orchestrations...)
 	t.Cleanup(x.Metrics.Bus(s.bus))
 	s.orchestrate(func(c *orchestrator.Config) {
-		c.Metrics, c.MeasureEvery, c.PromiseAfter = x.Metrics, 500*time.Millisecond, 10*time.Second
+		c.Metrics, c.MeasureEvery, c.Sweep.OutboxAfter = x.Metrics, 500*time.Millisecond, 10*time.Second
 	})
 	s.employ(activities, append([]func(*worker.Config){func(c *worker.Config) {
 		c.Metrics, c.Slots = x.Metrics, 20
@@ -233,8 +234,8 @@ func tells(t *testing.T, x *telemetry.Telemetry, want scraped) {
 	})
 }
 
-// TestMetrics runs some of everything, and checks what was counted and measured. It does not run
-// beside others that set the global providers.
+// TestMetrics runs some of everything, and checks the metrics. It does not run in parallel with
+// tests that set the global providers.
 func TestMetrics(t *testing.T) {
 	begun := make(chan struct{})
 	s, x := measured(t, measuredOrchestrations, measuredActivities(begun))
@@ -292,7 +293,7 @@ func TestMetrics(t *testing.T) {
 	checkAllTold(t, all)
 }
 
-// want is what the work above has come to.
+// want has the counts that follow from the work above.
 var want = scraped{
 	`rondo_orchestration_starts_total{initiated_by="client",orchestration="household",version="1.0.0"}`:    1,
 	`rondo_orchestration_starts_total{initiated_by="continued",orchestration="household",version="1.0.0"}`: 1,
@@ -346,7 +347,7 @@ var want = scraped{
 	`rondo_worker_stuck`:      0,
 
 	`rondo_receipts_total{reason="exists",verb="start",verdict="ignored"}`:           1,
-	`rondo_receipts_total{reason="nobody_waits",verb="event",verdict="ignored"}`:     1,
+	`rondo_receipts_total{reason="no_waiter",verb="event",verdict="ignored"}`:        1,
 	`rondo_receipts_total{reason="unknown_instance",verb="event",verdict="ignored"}`: 1,
 	`rondo_receipts_total{reason="taken",verb="control",verdict="accepted"}`:         2,
 	`rondo_receipts_total{reason="taken",verb="child-ended",verdict="accepted"}`:     3,
@@ -359,11 +360,11 @@ var want = scraped{
 	`rondo_instances_stuck{reason="code"}`:                                     0,
 	`rondo_instances_stuck{reason="halted"}`:                                   0,
 	`rondo_instances_stuck{reason="unregistered"}`:                             1,
-	`rondo_outbox_promises`:                                                    0,
+	`rondo_outbox_entries`:                                                     0,
 	`rondo_outbox_age_seconds`:                                                 0,
 	`rondo_outbox_unpublished`:                                                 0,
-	`rondo_work_waiting{activity="treble",tag=""}`:                             0,
-	`rondo_work_held{activity="wobble",tag=""}`:                                0,
+	`rondo_task_waiting{activity="treble",tag=""}`:                             0,
+	`rondo_task_held{activity="wobble",tag=""}`:                                0,
 	`rondo_nats_connected`:                                                     1,
 	`rondo_nats_disconnects_total`:                                             0,
 	`shop_orders_total{kind="gift"}`:                                           2,
@@ -372,7 +373,7 @@ var want = scraped{
 	`rondo_build_info{build="test",engine="1",go="` + runtime.Version() + `"}`: 1,
 }
 
-// checkPlausible checks what depends on how fast the machine is.
+// checkPlausible checks the values that depend on the speed of the machine.
 func checkPlausible(t *testing.T, all scraped) {
 	t.Helper()
 	sum := func(prefix string) (n float64) {
@@ -420,7 +421,7 @@ func checkPlausible(t *testing.T, all scraped) {
 	for _, phase := range []string{"batch", "commit", "publish"} {
 		between(`rondo_round_duration_seconds_count{phase="`+phase+`"}`, committed, committed)
 	}
-	// a start that comes twice at once may be refused
+	// a start that is sent twice at once may be refused
 	between(`rondo_commit_turns_sum`, sum("rondo_turns_total"), sum("rondo_turns_total"))
 	if rounds := sum("rondo_rounds_total"); rounds < committed ||
 		all[`rondo_round_duration_seconds_count{phase="decide"}`] != rounds ||
@@ -461,18 +462,18 @@ func checkNoIDs(t *testing.T, text string) {
 	}
 }
 
-// rare are metrics about what does not happen when all is well, or only in whole programs. Tests of
-// package telemetry record them, and those of package queues what is about queues.
+// rare are metrics that a system without faults does not record, or only whole programs. The tests
+// of package telemetry record them, and those of package queues the metrics of job queues.
 var rare = []string{
 	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions,
-	telemetry.MetricNearLimit, telemetry.MetricRedeliveries, telemetry.MetricSuspects, telemetry.MetricHandovers,
+	telemetry.MetricNearLimit, telemetry.MetricRedeliveries, telemetry.MetricQuarantined, telemetry.MetricHandovers,
 	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited,
 	telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady,
-	telemetry.MetricQueueRequests, telemetry.MetricQueueDuration, telemetry.MetricQueueItems,
-	telemetry.MetricQueueDepth, telemetry.MetricQueueLocked, telemetry.MetricQueueDead, telemetry.MetricQueueOldest,
+	telemetry.MetricJobsRequests, telemetry.MetricJobsDuration, telemetry.MetricJobs,
+	telemetry.MetricJobsDepth, telemetry.MetricJobsLocked, telemetry.MetricJobsDead, telemetry.MetricJobsOldest,
 }
 
-// checkAllTold checks that nothing is described that nobody tells.
+// checkAllTold checks that each described metric is recorded.
 func checkAllTold(t *testing.T, all scraped) {
 	t.Helper()
 	for _, d := range telemetry.Descriptions() {
@@ -488,7 +489,7 @@ func checkAllTold(t *testing.T, all scraped) {
 }
 
 // TestRoundsAreCountedUnderTheirName has a round that writes nothing: it counts for the
-// orchestration all the same, and not as one that nobody has registered.
+// orchestration all the same, and not as one of an unregistered orchestration.
 func TestRoundsAreCountedUnderTheirName(t *testing.T) {
 	s, x := measured(t, measuredOrchestrations, measuredActivities(nil))
 	s.start("plainly", "plain", 7)
@@ -511,8 +512,8 @@ const spreadOver = 100 // activities
 var spread = orchestration.Define[int, int]("spread")
 
 // spreading has each instance call one of many activities, and count under a name of its own.
-var spreading = spread.With(func(ctx *orchestration.Context, n int) (int, error) {
-	ctx.Count(fmt.Sprintf("spread.%d", n), 1) // a name for each instance
+var spreading = spread.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+	ctx.Metrics().Count(fmt.Sprintf("spread.%d", n), 1) // a name for each instance
 	return activity.Define[int, int](fmt.Sprintf("spread-%d", n%spreadOver)).Call(ctx, n)
 })
 
@@ -526,7 +527,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	var activities []activity.Binding
 	for i := range spreadOver {
 		activities = append(activities,
-			activity.Define[int, int](fmt.Sprintf("spread-%d", i)).With(func(_ context.Context, n int) (int, error) {
+			activity.Define[int, int](fmt.Sprintf("spread-%d", i)).Bind(func(_ context.Context, n int) (int, error) {
 				return n, nil
 			}))
 	}
@@ -548,7 +549,7 @@ func TestMetricsAreBounded(t *testing.T) {
 					Content: &events.EventRaised{Name: "made up " + id}})
 			case 2:
 				all = append(all, events.Message{ID: "q-" + id, Instance: id,
-					Content: &events.QueueSent{Queue: "made up " + id}})
+					Content: &events.MailboxMessage{Mailbox: "made up " + id}})
 			}
 		}
 		s.say(all...)
@@ -563,15 +564,15 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 	atRest := scraped{`rondo_instances_hydrated`: 0} // and all queues have been looked at
 	for i := range spreadOver {
-		atRest[fmt.Sprintf(`rondo_work_held{activity="spread-%d",tag=""}`, i)] = 0
+		atRest[fmt.Sprintf(`rondo_task_held{activity="spread-%d",tag=""}`, i)] = 0
 	}
 	own := func() (own []string) {
 		tells(t, x, atRest)
 		_, all := scrapeOf(t, x)
 		for series := range all {
-			// Of words of the engine's there is an end anyway, and some come up only when something
-			// is slow: work goes back for want of a slot, and has no first delivery here then; or
-			// it is handed out again, and withdrawn when the first one is through.
+			// The engine's own words are limited in number anyway. Some series exist only when
+			// something is slow: a worker nacks a task for want of a slot, which then has no first
+			// delivery here; or a task is redelivered, and withdrawn when the first one is through.
 			named := strings.Contains(series, `activity="`) || strings.Contains(series, `orchestration="`) ||
 				strings.HasPrefix(series, "spread_")
 			slow := strings.Contains(series, `"again"`) || strings.Contains(series, `"returned"`) ||

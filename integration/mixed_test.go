@@ -19,8 +19,8 @@ import (
 // plays are the orchestrations, works the activities.
 var (
 	plays = slices.Concat(work.Orchestrations, basics, timing, overloaded)
-	works = append(work.Activities(func(activity.Info) {}),
-		ping.With(func(_ context.Context, s string) (string, error) {
+	works = append(work.Activities(func(activity.ExecutionInfo) {}),
+		ping.Bind(func(_ context.Context, s string) (string, error) {
 			return s, nil
 		}))
 )
@@ -34,7 +34,7 @@ func mixed(prefix string, n int) []work.Job {
 	return jobs
 }
 
-// begin starts jobs and says to them what there is to say. If doubled, each message is sent twice.
+// begin starts jobs and sends their messages. If doubled, each message is sent twice.
 func (s *system) begin(jobs []work.Job, double bool) {
 	s.t.Helper()
 	const portion = 200
@@ -85,8 +85,8 @@ func (s *system) letGo(jobs []work.Job) {
 	wait.Wait()
 }
 
-// finished waits until all jobs have completed with what they should return, and checks their
-// histories and those of their children.
+// finished waits until all jobs have completed with the right outputs, and checks their histories
+// and those of their children.
 func (s *system) finished(jobs []work.Job, within time.Duration) {
 	s.t.Helper()
 	until := time.Now().Add(within)
@@ -135,7 +135,7 @@ func (s *system) kindsIfThere(id string) any {
 	return kinds
 }
 
-// list gives all instances that fit a filter.
+// list returns all instances that fit a filter.
 func (s *system) list(f history.Filter) []history.Info {
 	s.t.Helper()
 	var all []history.Info

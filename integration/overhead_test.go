@@ -25,6 +25,7 @@ import (
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -33,7 +34,7 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file measures what it costs to be watched.
+// This file measures the cost of observability.
 
 var (
 	overheadRuns = flag.Int("overhead.runs", 0, "how often TestOverhead measures each way; 0 leaves it out")
@@ -54,9 +55,8 @@ type watching struct {
 var ways = []watching{{"off", true, -1, 0}, {"1 %", true, 0.01, 3}, {"100 %", true, 1, 15}, {"nothing", false, -1, 100}}
 
 // TestOverhead compares how many orchestrations a second run in the ways to be watched: broker,
-// database, orchestrator, worker and whoever starts them on this machine, and the spans sent by
-// OTLP to somebody who takes and forgets them. The ways take turns, so that what else the machine
-// does concerns all of them.
+// database, orchestrator, worker and client on this machine, and the spans sent by OTLP to a server
+// that discards them. The ways take turns, so that other load on the machine affects all of them.
 func TestOverhead(t *testing.T) {
 	if *overheadRuns == 0 {
 		t.Skip("it measures only with -overhead.runs")
@@ -99,7 +99,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// processorTime is what this process has used of processors.
+// processorTime is the CPU time that this process has used.
 func processorTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
@@ -108,8 +108,8 @@ func processorTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// throughput runs so many orchestrations of one activity, and gives how many ended in a second, and
-// how many spans were sent.
+// throughput runs so many orchestrations of one activity. It returns how many ended in a second,
+// and the number of spans sent.
 func throughput(t *testing.T, way watching, n int) (perSecond float64, spans int64) {
 	t.Helper()
 	var sent atomic.Int64
@@ -144,7 +144,7 @@ func throughput(t *testing.T, way watching, n int) (perSecond float64, spans int
 	return float64(n) / ended.Sub(begun).Seconds(), sent.Load()
 }
 
-// counted counts what is exported.
+// counted counts the exported spans.
 type counted struct {
 	sdktrace.SpanExporter
 	n *atomic.Int64
@@ -185,7 +185,7 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 	if err != nil {
 		t.Fatal(err)
 	}
-	works, err := activity.NewRegistry(ping.With(func(_ context.Context, s string) (string, error) { return s, nil }))
+	works, err := activity.NewRegistry(ping.Bind(func(_ context.Context, s string) (string, error) { return s, nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 	const flying = 512
 	slots, all := make(chan struct{}, flying), make(chan struct{})
 	var over atomic.Int64
-	unlisten, err := query.Listen(ctx, starting, broker.Any, func(query.Notice) {
+	unlisten, err := query.Listen(ctx, starting, broker.Any, func(query.Notification) {
 		<-slots
 		if over.Add(1) == int64(n) {
 			close(all)
@@ -217,7 +217,7 @@ func runMany(t *testing.T, store history.Store, tracer *telemetry.Tracer, metric
 	for i := range n {
 		slots <- struct{}{}
 		m, err := events.Encode(starting.Prefix(), events.Message{ID: fmt.Sprint("s", i), Instance: fmt.Sprint("i", i),
-			Content: &events.Start{Orchestration: "once", Input: events.Payload(`"a"`)}})
+			Content: &events.Start{Orchestration: "once", Input: codec.Payload(`"a"`)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// TestHostileRoles lets a client and a worker publish at random, with the shipped permissions, what
-// they have no business with, while others have their orchestrations done. A client may end what
-// others have started: that is not tried, but for having acknowledgements sent where that is done.
-// Everything else goes on as if they were not there.
+// TestHostileRoles lets a client and a worker publish random messages that they have no business
+// with, with the shipped permissions, while other clients have their orchestrations done. A client
+// may end instances of others: the hostile one does not try that, except that it directs
+// acknowledgements to these subjects. Everything else goes on as without the hostile ones.
 func TestHostileRoles(t *testing.T) {
 	s := &system{t: t, dir: t.TempDir(), open: openSQLite(t), journal: newJournal(t), pace: 5}
 	server, err := embedded.Start(embedded.Options{Dir: s.dir, Listen: "127.0.0.1:0",
@@ -27,8 +27,9 @@ func TestHostileRoles(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 	s.server = server
 	as := func(user string, setup natsbroker.Setup) {
-		s.config = natsbroker.Config{Logger: quiet(), User: user, Password: user, InboxPrefix: "_INBOX_" + user,
-			Setup: setup, Partitions: 4}
+		s.config = natsbroker.Config{Logger: quiet(), Login: natsbroker.Login{User: user, Password: user},
+			InboxPrefix: "_INBOX_" + user,
+			Setup:       setup, Partitions: 4}
 	}
 	as("setup", natsbroker.Make)
 	s.config.InboxPrefix = ""
@@ -48,7 +49,7 @@ func TestHostileRoles(t *testing.T) {
 	jobs := mixed("good", 60)
 	s.begin(jobs[:30], false)
 	var victims, incarnations []string
-	for _, j := range jobs[:30] { // whoever is first may start an instance, so the ids of the others are not known yet
+	for _, j := range jobs[:30] { // the hostile clients do not get the other ids: they could start them first
 		victims = append(victims, j.ID)
 		s.reaches(j.ID, events.KindStarted)
 		incarnations = append(incarnations, s.events(j.ID, 1)[0].Fact.(*events.Started).Incarnation)

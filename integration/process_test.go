@@ -30,22 +30,22 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file runs services as processes of their own: this test binary is started again and told
-// what to be. So they can be killed for good.
+// This file runs services as processes of their own: it starts this test binary again with a role,
+// so that a test can kill the process.
 
-// A role is what a process is to be.
+// A role is the service that a process runs, with its settings.
 type role struct {
 	Kind     string // orchestrator or worker
 	ID       string
 	Broker   natsbroker.Config
 	Database string
 	Schema   cockroach.SchemaMode
-	Config   orchestrator.Config // what JSON can carry of it
+	Config   orchestrator.Config // only the fields that JSON can carry
 	Worker   worker.Config
 	// Twice delivers every message twice.
 	Twice bool
-	// Bridges says that an orchestrator has queues beside it, and where it kills itself there, if
-	// it is to; Begun is when their clocks begin.
+	// Bridges says that an orchestrator has job queues beside it, and where it kills itself there,
+	// if it is to; Begun is when their clocks begin.
 	Bridges string
 	Begun   int64
 	// Window is the one in which it kills itself, if it is to; then it does the shapes.
@@ -57,10 +57,10 @@ type role struct {
 // roleVariable has the role of a process, as JSON.
 const roleVariable = "RONDO_TEST_ROLE"
 
-// ready is what a process says on its standard output when it works.
+// ready is the line that a process prints on its standard output once it works.
 const ready = "ready"
 
-// play is what a process does instead of running tests.
+// play runs a role instead of tests.
 func play(text string) error {
 	var r role
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -141,7 +141,7 @@ func (t twice) Publish(ctx context.Context, messages ...events.Wire) error {
 	return t.Bus.Publish(ctx, doubled(messages)...)
 }
 
-// doubled repeats each message, but not what only withdraws another one.
+// doubled repeats each message, except withdrawals.
 func doubled(messages []events.Wire) []events.Wire {
 	var out []events.Wire
 	for _, m := range messages {
@@ -203,9 +203,9 @@ func newProcesses(t *testing.T, pace int) *processes {
 func (p *processes) launch(kind, id string, change ...func(*role)) *process {
 	p.t.Helper()
 	r := role{Kind: kind, ID: id, Broker: p.config, Database: p.database, Config: p.hasty(),
-		Worker: worker.Config{DrainTimeout: 5 * time.Second, Grace: time.Second}}
+		Worker: worker.Config{ShutdownTimeout: 5 * time.Second, CancelGrace: time.Second}}
 	r.Broker.URLs, r.Broker.Logger = p.server.URL(), nil
-	r.Config.Logger, r.Config.Grace = nil, 10*time.Second
+	r.Config.Logger, r.Config.ShutdownTimeout = nil, 10*time.Second
 	for _, f := range change {
 		f(&r)
 	}
@@ -254,7 +254,7 @@ func (p *processes) run(kind, id string, change ...func(*role)) *process {
 	return x
 }
 
-// kill kills a process: it has no chance to say goodbye.
+// kill kills a process with SIGKILL: it cannot shut down in order.
 func (x *process) kill() {
 	_ = x.cmd.Process.Kill() // it fails only if it has ended
 	<-x.done
@@ -278,7 +278,7 @@ func (x *process) terminate() time.Duration {
 	return time.Since(begun)
 }
 
-// lockedBuffer collects what a process says.
+// lockedBuffer collects the output of a process.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

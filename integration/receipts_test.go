@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// aBank is an account that takes letters and continues as new after three of them, and somebody who
-// sends it one.
+// aBank is an account that reads mailbox messages and continues as new after three of them, and a
+// sender of one message.
 func aBank() []orchestration.Binding {
 	account := orchestration.Define[int, int]("account")
 	sender := orchestration.Define[int, int]("sender")
 	return []orchestration.Binding{
-		account.With(func(ctx *orchestration.Context, balance int) (int, error) {
+		account.Bind(func(ctx *orchestration.Context, balance int) (int, error) {
 			for range 3 {
 				x, err := work.Letters.Receive(ctx)
 				switch {
@@ -34,33 +35,33 @@ func aBank() []orchestration.Binding {
 			}
 			return account.ContinueAsNew(ctx, balance)
 		}),
-		sender.With(func(ctx *orchestration.Context, amount int) (int, error) {
-			return amount, work.Letters.Send(ctx, "account", amount)
+		sender.Bind(func(ctx *orchestration.Context, amount int) (int, error) {
+			return amount, work.Letters.SendFrom(ctx, "account", amount)
 		}),
 	}
 }
 
-const toTheAccount = "rondo.internal_queue.letters.account"
+const toTheAccount = "rondo.internal_mailbox.letters.account"
 
 func toAccount(id, amount string) events.Message {
-	content := &events.QueueSent{Queue: work.Letters.Name(), Data: events.Payload(amount)}
+	content := &events.MailboxMessage{Mailbox: work.Letters.Name(), Data: codec.Payload(amount)}
 	return events.Message{ID: id, Instance: "account", Sent: time.Now(), Content: content}
 }
 
-// letters sends letters that change nothing, so many that the account forgets what was before.
+// `letters` sends n messages without effect, enough for the account to forget the earlier ones.
 func (s *system) letters(from, n int) {
 	for i := range n {
 		s.say(toAccount(fmt.Sprint("letter-", from+i), "0"))
 	}
 }
 
-// balance has the account tell what it has.
+// balance makes the account end, and returns its balance.
 func (s *system) balance() string {
 	s.say(toAccount("close", "-1"))
 	return string(s.ended("account").Output)
 }
 
-// published tells of messages that an orchestrator has published for the account.
+// published calls told for each message that an orchestrator has published for the account.
 func published(told func(id string)) func([]events.Wire) {
 	return func(all []events.Wire) {
 		for _, w := range all {
@@ -71,15 +72,15 @@ func published(told func(id string)) func([]events.Wire) {
 	}
 }
 
-// The orchestrator is killed after it has published a letter, and before it has removed that from
-// the outbox. A sweep sends it once more, when neither the broker nor the execution of the account
-// knows it any more.
-func TestALetterThatIsSweptIsTakenOnce(t *testing.T) {
+// TestAMailboxMessageThatIsSweptIsTakenOnce: the orchestrator is killed after it has published a
+// mailbox message, and before it has deleted the message's outbox entry. A sweep publishes the
+// message once more, when neither the broker nor the execution of the account remembers it.
+func TestAMailboxMessageThatIsSweptIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), aBank()...)
 	few := func(c *orchestrator.Config) {
 		// The broker's window for duplicates is 10 seconds.
-		c.Round.Remembered, c.PromiseAfter, c.SweepEvery = 2, 12*time.Second, time.Second
+		c.Round.Remembered, c.Sweep.OutboxAfter, c.Sweep.Every = 2, 12*time.Second, time.Second
 	}
 	killed, swept := make(chan struct{}), make(chan struct{})
 	first := s.prepare(few)
@@ -104,15 +105,15 @@ func TestALetterThatIsSweptIsTakenOnce(t *testing.T) {
 	}
 }
 
-// The commit that was to remove a letter from the outbox fails. Another one removes it: nothing is
-// sent again.
-func TestALetterIsRemovedAfterAFailedCommit(t *testing.T) {
+// TestAMailboxMessageIsRemovedAfterAFailedCommit: the commit that was to delete an outbox entry
+// fails. Another commit deletes it: nothing is published again.
+func TestAMailboxMessageIsRemovedAfterAFailedCommit(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), aBank()...)
 	var mu sync.Mutex
-	times := make(map[string]int) // how often each letter was published
+	times := make(map[string]int) // how often each mailbox message was published
 	var failed atomic.Bool
-	v := s.prepare(func(c *orchestrator.Config) { c.PromiseAfter, c.SweepEvery = 5*time.Second, time.Second })
+	v := s.prepare(func(c *orchestrator.Config) { c.Sweep.OutboxAfter, c.Sweep.Every = 5*time.Second, time.Second })
 	v.broker.afterPublish = published(func(id string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -127,16 +128,16 @@ func TestALetterIsRemovedAfterAFailedCommit(t *testing.T) {
 	}
 	v.start()
 	s.start("account", "account", 0)
-	s.reaches("account", events.KindQueueRead)
+	s.reaches("account", events.KindMailboxRead)
 	for i := 0; i < 1 || !failed.Load(); i++ {
-		// the commit of the next one removes the letter of this one, if it comes soon
+		// the commit of the next one deletes the outbox entry of this one, if it comes soon
 		id := fmt.Sprint("sender-", i)
 		s.start("sender", id, 1)
 		s.ended(id)
 	}
 	s.letters(0, 4)
 	s.eventually("the outbox is empty", func() error {
-		n, err := s.store.CountPromises(t.Context(), 10)
+		n, err := s.store.CountOutbox(t.Context(), 10)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d entries are in it", n)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -24,7 +23,7 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// This file does what docs/operating.md says about backups, step by step.
+// This file follows docs/operating.md about backups, step by step.
 
 var (
 	held   = activity.Define[int, int]("held")
@@ -37,7 +36,7 @@ var (
 
 // restored are the orchestrations whose state at the moment of the backup is known.
 var restored = []orchestration.Binding{
-	middle.With(func(ctx *orchestration.Context, n int) (int, error) {
+	middle.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		n, err := work.Double.Call(ctx, n)
 		if err != nil {
 			return 0, err
@@ -47,7 +46,7 @@ var restored = []orchestration.Binding{
 		}
 		return work.Double.Call(ctx, n)
 	}),
-	forking.With(func(ctx *orchestration.Context, n int) (string, error) {
+	forking.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 		s, err := answer.Wait(ctx)
 		if err != nil {
 			return "", err
@@ -56,8 +55,8 @@ var restored = []orchestration.Binding{
 	}),
 }
 
-// hands executes the activities of these orchestrations, until it is told to let go only so far as
-// that they are known to be begun.
+// hands executes the activities of these orchestrations. Until it may let go, it only reports that
+// they have begun.
 type hands struct {
 	mu   sync.Mutex
 	open chan struct{}
@@ -67,8 +66,8 @@ type hands struct {
 
 func (h *hands) bindings() []activity.Binding {
 	return append(works[:len(works):len(works)],
-		held.With(func(ctx context.Context, n int) (int, error) {
-			info := activity.InfoOf(ctx)
+		held.Bind(func(ctx context.Context, n int) (int, error) {
+			info := activity.Info(ctx)
 			h.mu.Lock()
 			open := h.open
 			h.keys[info.Instance] = append(h.keys[info.Instance], info.IdempotencyKey)
@@ -81,7 +80,7 @@ func (h *hands) bindings() []activity.Binding {
 				return 0, ctx.Err()
 			}
 		}),
-		beaten.With(func(ctx context.Context, s string) (string, error) {
+		beaten.Bind(func(ctx context.Context, s string) (string, error) {
 			if before, ok, err := activity.LastHeartbeat[string](ctx); err != nil || ok {
 				return before, err
 			}
@@ -91,7 +90,7 @@ func (h *hands) bindings() []activity.Binding {
 			if err := activity.Heartbeat(ctx, s); err != nil {
 				return "", err
 			}
-			h.seen <- activity.InfoOf(ctx).Instance
+			h.seen <- activity.Info(ctx).Instance
 			<-ctx.Done()
 			return "", ctx.Err()
 		}))
@@ -137,8 +136,8 @@ func TestRestoredDatabase(t *testing.T) {
 	}
 }
 
-// unhurried has nothing sent again because it is silent: what is missing is sent by `rondo
-// recover`, or not at all.
+// unhurried keeps orchestrators from repairing silent instances: `rondo recover` publishes missing
+// messages, or they stay missing.
 func unhurried(c *orchestrator.Config) { c.Round.Patience = time.Hour }
 
 func restoring(t *testing.T, s *system, save, restore func()) {
@@ -157,10 +156,10 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	s.say(letter("reads", 1))
 	s.reaches("sleeps", events.KindTimerCreated)
 	s.reaches("waits", events.KindEventAwaited)
-	s.reaches("reads", events.KindMessageQueued)
+	s.reaches("reads", events.KindMessageReceived)
 	s.settled()
 	s.mu.Lock()
-	promised := s.promised[:len(s.promised):len(s.promised)]
+	promised := s.acked[:len(s.acked):len(s.acked)]
 	s.mu.Unlock()
 	// And others in the middle of whatever they do.
 	jobs := mixed("j", racetest.Size(200, 60))
@@ -168,7 +167,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	s.reaches("j0", events.KindActivityCompleted)
 	save()
 
-	// What comes after it.
+	// Messages after the backup.
 	s.start("chain", "later", 1)
 	s.completed("later", 8)
 	s.say(events.Message{ID: "yes", Instance: "waits",
@@ -180,7 +179,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	s.completed("reads", []int{1, 2})
 	s.completed("sleeps", "slept")
 	s.letGo(jobs)
-	notes := s.stream("KV_RONDO_NOTES")
+	notes := s.stream("KV_RONDO_KV")
 	s.eventually("progress is noted", func() error {
 		if info, err := notes.Info(t.Context()); err != nil || info.State.Msgs == 0 {
 			return fmt.Errorf("none is (%w)", err)
@@ -193,19 +192,19 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 		t.Fatal(err)
 	}
 	stopWorker()
-	// 2. The database goes back.
+	// 2. The database is restored.
 	restore()
 	there, under := s.there(jobs)
-	// 3. What is on its way, and how far work has got, goes.
+	// 3. The streams, and the progress of activities, are deleted.
 	js := s.raw().js
-	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "KV_RONDO_NOTES"} {
+	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_TASKS", "KV_RONDO_KV"} {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// 4. Everything is started; whoever is first makes the streams again.
+	// 4. Everything is started; the first service creates the streams again.
 	s.mu.Lock()
-	s.promised = promised // what was promised after it was promised of what is not there any more
+	s.acked = promised // the acknowledgements from before the backup
 	s.mu.Unlock()
 	h.mu.Lock()
 	key := h.keys["works"][0]
@@ -215,11 +214,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	begun := time.Now()
 	s.orchestrate(unhurried)
 	s.employ(h.bindings())
-	// 5. rondo recover.
-	if _, err := client.New(s.bus, client.Options{}).Recover(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
+	// Without the flag recovered, an orchestrator publishes what the instances wait for.
 	s.await(signalOf(h.seen, "works"), "the activity is executed again")
 	h.mu.Lock()
 	close(h.open)
@@ -233,7 +228,8 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	if _, err := s.store.Instance(t.Context(), "later"); !errors.Is(err, history.ErrNoInstance) {
 		t.Errorf("what was started after the moment: %v", err)
 	}
-	// What people have said after it was never said. They say it again, or something else.
+	// The instances have no messages of clients from after the backup. The clients send them again,
+	// or others.
 	s.wantKindsNot("waits", events.KindEventReceived)
 	s.say(events.Message{ID: "no", Instance: "waits",
 		Content: &events.EventRaised{Name: answer.Name(), Data: work.Payload("no")}})
@@ -250,18 +246,19 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	s.settled()
 	s.eventually("nothing is outstanding", func() error {
 		r, err := check.System(t.Context(), s.store,
-			check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Quiescent: true, Promises: s.promises()})
+			check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Quiescent: true,
+				Acknowledgements: s.acks()})
 		return errors.Join(err, r.Err())
 	})
-	t.Logf("of %d jobs, %d were there at the moment, %d of them under way; all had ended %v after everything was "+
+	t.Logf("of %d jobs, %d were there at the moment, %d of them in flight; all had ended %v after everything was "+
 		"started again", len(jobs), len(there), under, time.Since(begun).Round(time.Millisecond))
 	if under == 0 {
-		t.Error("no job was under way: the moment was too late")
+		t.Error("no job was in flight: the moment was too late")
 	}
 }
 
 // there are the jobs that exist, and how many of them were not done when the database went back.
-func (s *system) there(jobs []work.Job) (there []work.Job, underWay int) {
+func (s *system) there(jobs []work.Job) (there []work.Job, inFlight int) {
 	s.t.Helper()
 	for _, j := range jobs {
 		info, err := s.store.Instance(s.t.Context(), j.ID)
@@ -273,13 +270,13 @@ func (s *system) there(jobs []work.Job) (there []work.Job, underWay int) {
 		}
 		there = append(there, j)
 		if info.Status == round.Running {
-			underWay++
+			inFlight++
 		}
 	}
-	return there, underWay
+	return there, inFlight
 }
 
-// wantKindsNot checks that a history does not have what came after it.
+// wantKindsNot checks that a history does not have an event from after the backup.
 func (s *system) wantKindsNot(instance string, not events.Kind) {
 	s.t.Helper()
 	for _, k := range s.kinds(instance) {
@@ -298,7 +295,7 @@ func (s *system) stream(name string) jetstream.Stream {
 	return st
 }
 
-// signalOf is closed when a name comes. Others that come before are dropped.
+// signalOf returns a channel that is closed when a name arrives. It drops other names before.
 func signalOf(names <-chan string, name string) <-chan struct{} {
 	came := make(chan struct{})
 	go func() {

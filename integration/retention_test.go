@@ -9,8 +9,8 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// What ended long ago is removed, with its children, and what runs stays; of instances that
-// continue as new, so many executions stay.
+// TestRetention: instances that ended long ago are deleted, with their children, and running ones
+// stay; of instances that continue as new, the configured number of executions stays.
 func TestRetention(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		first := s.orchestrate()
@@ -34,7 +34,7 @@ func TestRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.orchestrate(func(c *orchestrator.Config) {
-			c.KeepEnded, c.KeepExecutions, c.KeepFormerFor = time.Millisecond, 2, time.Millisecond
+			c.Retention, c.KeepExecutions, c.KeepFormerFor = time.Millisecond, 2, time.Millisecond
 		})
 		s.eventually("what ended is gone", func() error {
 			all := s.list(history.Filter{})

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// These tests are the two ways to keep queue and history together: a round that commits both at
-// once, and, where a step in between can fail (here, from the store to the broker and back), steps
-// that may be repeated. Each stops the orchestrator at one arrow of the loop, by killing it, and
-// has another one go on.
+// These tests are about the two ways to keep inbox and history together: a round commits both at
+// once; and where a step in between can fail (here, from the store to the broker and back), the
+// steps are idempotent. Each test kills the orchestrator at one arrow of the loop, and has another
+// one go on.
 
 // A crash is a point at which an orchestrator is killed.
 type crash struct {
@@ -42,7 +43,7 @@ var crashes = []crash{
 	{"before anything is published", func(v *service, die func() bool) {
 		v.broker.onPublish = func([]events.Wire) error { return failIf(die()) }
 	}},
-	{"after it was published, before the promise is removed", func(v *service, die func() bool) {
+	{"after it was published, before the outbox entry is removed", func(v *service, die func() bool) {
 		v.broker.afterPublish = func([]events.Wire) { die() }
 	}},
 	{"before the acknowledgement", func(v *service, die func() bool) {
@@ -57,8 +58,8 @@ func failIf(died bool) error {
 	return nil
 }
 
-// armed starts an orchestrator that is killed at a point when it gets there the nth time, and gives
-// how to wait for that.
+// armed starts an orchestrator that is killed when it reaches a point the nth time. It returns a
+// function that waits for that.
 func (s *system) armed(c crash, nth int32) (*service, func()) {
 	v := s.prepare()
 	killed := v.arm(c, nth)
@@ -103,13 +104,14 @@ func TestRoundSchedulesOnceWhereverItCrashes(t *testing.T) {
 				s.wantKinds("i", events.KindStarted, events.KindActivityScheduled, events.KindActivityCompleted,
 					events.KindCompleted)
 				s.settled()
-				s.nothingPromised()
+				s.outboxIsEmpty()
 			})
 		})
 	}
 }
 
-// A completion: it is in history once, and what follows from it happens once.
+// TestRoundCompletesOnceWhereverItCrashes: a completion is in history once, and its consequences
+// happen once.
 func TestRoundCompletesOnceWhereverItCrashes(t *testing.T) {
 	for _, c := range crashes {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,7 +143,7 @@ func TestRoundCompletesOnceWhereverItCrashes(t *testing.T) {
 					}
 				}
 				s.settled()
-				s.nothingPromised()
+				s.outboxIsEmpty()
 			})
 		})
 	}
@@ -178,10 +180,11 @@ func TestRoundOfTimersAndChildrenWhereverItCrashes(t *testing.T) {
 	}
 }
 
-// The commit fails some times and then works: there is one set of events and one set of messages.
+// TestRoundIsRepeatedWhenItsCommitFails: the commit fails some times and then works: there is one
+// set of events and one set of messages.
 func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
-		v := s.prepare(func(c *orchestrator.Config) { c.Round.Patience = time.Minute }) // nobody shall help
+		v := s.prepare(func(c *orchestrator.Config) { c.Round.Patience = time.Minute }) // no other recovery
 		var commits atomic.Int32
 		v.store.before = func(history.Batch) error { return failIf(commits.Add(1)%3 != 0) }
 		v.start()
@@ -192,7 +195,7 @@ func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 		s.completed("p", "child of p")
 		s.completed("i", "b")
 		for subject, want := range map[string]int{"published rondo.internal_start.childless.p-child": 1,
-			"published rondo.work._.ping.1-2-": 1, "published rondo.child-ended.1-2.p": 1} {
+			"published rondo.task._.ping.1-2-": 1, "published rondo.child-ended.1-2.p": 1} {
 			if n := len(s.journal.find(subject)); n != want {
 				t.Errorf("%q happened %d times, want %d", subject, n, want)
 			}
@@ -210,7 +213,7 @@ func TestRoundsAreCommittedBesideOthers(t *testing.T) {
 		most.Store(2)
 		v.store.before = func(b history.Batch) error {
 			if n := under.Add(1); n > most.Load() {
-				t.Errorf("%d commits are under way at once, want %d at most", n, most.Load())
+				t.Errorf("%d commits are in flight at once, want %d at most", n, most.Load())
 			}
 			begun <- len(b.Turns)
 			err := <-answers
@@ -259,12 +262,13 @@ func TestRoundsAreCommittedBesideOthers(t *testing.T) {
 	})
 }
 
-// A commit that began beside another one publishes what its turns promise. No sweep helps here.
+// A commit that began beside another one publishes the outbox entry of its turns. No sweep helps
+// here.
 func TestTheSecondCommitPublishes(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
 	v := s.prepare(func(c *orchestrator.Config) {
-		c.Round.Patience, c.PromiseAfter, c.SweepEvery = time.Minute, time.Hour, time.Hour
+		c.Round.Patience, c.Sweep.OutboxAfter, c.Sweep.Every = time.Minute, time.Hour, time.Hour
 	})
 	begun, answers := make(chan int, 1000), make(chan error)
 	v.store.before = func(b history.Batch) error {
@@ -285,14 +289,14 @@ func TestTheSecondCommitPublishes(t *testing.T) {
 	}
 }
 
-// Two commits under way share no turn, and the turns of a second one that fails are committed
-// later.
+// TestTheSecondCommitFails: two concurrent commits share no turn. If the second one fails, its
+// turns are committed later.
 func TestTheSecondCommitFails(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
 	log := &lockedBuffer{}
 	v := s.prepare(func(c *orchestrator.Config) {
-		c.Round.Patience, c.PromiseAfter, c.SweepEvery = time.Minute, time.Hour, time.Hour
+		c.Round.Patience, c.Sweep.OutboxAfter, c.Sweep.Every = time.Minute, time.Hour, time.Hour
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
 	first, second, release := make(chan struct{}), make(chan history.Batch, 1), make(chan struct{})
@@ -333,14 +337,14 @@ func TestTheSecondCommitFails(t *testing.T) {
 	}
 }
 
-// What is raised before anybody waits is dropped and acknowledged; what is raised afterwards is
-// taken once.
+// TestRoundEventsEarlyAndLate: an event that is raised before an instance waits for it is dropped
+// and acknowledged; an event that is raised afterwards is received once.
 func TestRoundEventsEarlyAndLate(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		s.orchestrate()
 		event := func(id, data string) events.Message {
 			return events.Message{ID: id, Instance: "i",
-				Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"` + data + `"`)}}
+				Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"` + data + `"`)}}
 		}
 		s.say(event("before the start", "lost"))
 		s.journal.await("acknowledged rondo.event.approval.i", 1)
@@ -382,11 +386,11 @@ func TestRoundContinuesAsNewAtOnce(t *testing.T) {
 	})
 }
 
-// nothingPromised waits until the outbox is empty.
-func (s *system) nothingPromised() {
+// outboxIsEmpty waits until the outbox is empty.
+func (s *system) outboxIsEmpty() {
 	s.t.Helper()
-	s.eventually("all promises are kept and removed", func() error {
-		n, err := s.store.CountPromises(s.t.Context(), 100)
+	s.eventually("all outbox entries are published and removed", func() error {
+		n, err := s.store.CountOutbox(s.t.Context(), 100)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("there are %d", n)
 		}

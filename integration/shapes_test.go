@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -20,10 +21,10 @@ import (
 // This file is the work of TestCrashWindows: the shapes that orchestrations have, each as small as
 // it can be, and how their histories are compared.
 
-// shape is something to do, and what must have become of it in the end.
+// shape is a small run of a system, and the expected results.
 type shape struct {
 	name string
-	// starts are the instances, said is what else is said to them.
+	// starts are the instances, said the other messages to them.
 	starts []shapeStart
 	said   []events.Message
 	// unordered says that answers may come in any order, or not at all.
@@ -37,13 +38,13 @@ type shapeStart struct {
 
 var (
 	shapeDouble = activity.Define[int, int]("double")
-	shapeSoon   = activity.Define[int, int]("soon", activity.TimeoutToStart(time.Minute))
+	shapeSoon   = activity.Define[int, int]("soon", activity.ScheduleToStart(time.Minute))
 	shapeFlaky  = activity.Define[int, int]("flaky", activity.Retry(5, activity.Fixed(300*time.Millisecond)))
 	shapeSlow   = activity.Define[int, int]("slow")
 	shapeBeat   = activity.Define[int, int]("beat")
 	shapeGather = orchestration.Define[int, int]("gather")
-	shapeMail   = orchestration.DefineQueue[int]("letters")
-	shapeTotal  = orchestration.DefineKey[int]("total")
+	shapeMail   = orchestration.DefineMailbox[int]("letters")
+	shapeTotal  = orchestration.DefineValue[int]("total")
 )
 
 // simple makes a shape of one orchestration with one number.
@@ -53,11 +54,11 @@ func simple(name string, want any) shape {
 
 func letter(instance string, n int) events.Message {
 	return events.Message{ID: fmt.Sprint(instance, "-letter-", n), Instance: instance,
-		Content: &events.QueueSent{Queue: "letters", Data: events.Payload(fmt.Sprint(n))}}
+		Content: &events.MailboxMessage{Mailbox: "letters", Data: codec.Payload(fmt.Sprint(n))}}
 }
 
-// shapes are what is done while services die. There is one instance of each, or two that speak with
-// each other, so that what happens is always the same.
+// shapes are the runs during which services die. There is one instance of each, or two that send
+// messages to each other, so that the order of events is always the same.
 var shapes = []shape{
 	simple("one", 6),
 	{name: "fan-out", starts: []shapeStart{{"i", "fan-out", 3, 30}}, unordered: true},
@@ -75,7 +76,7 @@ var shapes = []shape{
 	{name: "speaking", starts: []shapeStart{{"reader", "gather", 1, 7}, {"i", "speaking", 7, 7}}},
 }
 
-// first tells the first time from the others.
+// first reports whether it is asked for the first time.
 type first struct{ done atomic.Bool }
 
 func (f *first) time() bool { return !f.done.Swap(true) }
@@ -83,7 +84,7 @@ func (f *first) time() bool { return !f.done.Swap(true) }
 // orchestrationsOf is the code of the shapes, which passes a gate.
 func orchestrationsOf(g *gate) []orchestration.Binding {
 	number := func(name string, fn func(*orchestration.Context, int) (int, error)) orchestration.Binding {
-		return orchestration.Define[int, int](name).With(func(ctx *orchestration.Context, n int) (int, error) {
+		return orchestration.Define[int, int](name).Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			if err := g.code("during", "decide"); err != nil {
 				return 0, err
 			}
@@ -108,7 +109,7 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 			return sum, err
 		}),
 		number("timer", func(ctx *orchestration.Context, n int) (int, error) {
-			if err := ctx.Sleep(1700 * time.Millisecond); err != nil { // longer than what is published at once
+			if err := ctx.Sleep(1700 * time.Millisecond); err != nil { // longer than a timer that is published at once
 				return 0, err
 			}
 			return shapeDouble.Call(ctx, n)
@@ -116,7 +117,7 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 		number("child", func(ctx *orchestration.Context, n int) (int, error) {
 			return orchestration.Define[int, int]("one").Call(ctx, n)
 		}),
-		orchestration.Define[int, int]("continue-as-new").With(func(ctx *orchestration.Context, n int) (int, error) {
+		orchestration.Define[int, int]("continue-as-new").Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			before, _, err := shapeTotal.Get(ctx)
 			if err != nil {
 				return 0, err
@@ -128,7 +129,7 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 			}
 			return orchestration.Define[int, int]("continue-as-new").ContinueAsNew(ctx, n)
 		}),
-		shapeGather.With(func(ctx *orchestration.Context, n int) (sum int, err error) {
+		shapeGather.Bind(func(ctx *orchestration.Context, n int) (sum int, err error) {
 			for range n {
 				x, err := shapeMail.Receive(ctx)
 				if err != nil {
@@ -140,9 +141,9 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 			return sum, nil
 		}),
 		stepsOf(g),
-		orchestration.Define[int, string]("withdrawal").With(func(ctx *orchestration.Context, n int) (string, error) {
+		orchestration.Define[int, string]("withdrawal").Bind(func(ctx *orchestration.Context, n int) (string, error) {
 			late := ctx.Timer(250 * time.Millisecond)
-			if ctx.Select(shapeSlow.Start(ctx, n), late) == late {
+			if ctx.Race(shapeSlow.Start(ctx, n), late) == late {
 				return "too slow", nil
 			}
 			return "in time", nil
@@ -156,13 +157,13 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 		}),
 		number("speaking", func(ctx *orchestration.Context, n int) (int, error) {
 			_, err := orchestration.Define[int, int]("one").Detach(ctx, n, orchestration.ID("launched"))
-			return n, errors.Join(err, shapeMail.Send(ctx, "reader", n))
+			return n, errors.Join(err, shapeMail.SendFrom(ctx, "reader", n))
 		}),
 	}
 }
 
 func stepsOf(g *gate) orchestration.Binding {
-	return orchestration.Define[int, int]("steps").With(func(ctx *orchestration.Context, n int) (int, error) {
+	return orchestration.Define[int, int]("steps").Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		for range 2 {
 			var err error
 			n, err = orchestration.Step(ctx, "increment", func(context.Context) (int, error) {
@@ -176,7 +177,7 @@ func stepsOf(g *gate) orchestration.Binding {
 	})
 }
 
-// crosses passes both points of a piece of code of people.
+// crosses passes the points before and after a piece of user code.
 func (g *gate) crosses(call string) error {
 	return errors.Join(g.code("before", call), g.code("after", call))
 }
@@ -186,22 +187,22 @@ func activitiesOf(g *gate) []activity.Binding {
 	twice := func(_ context.Context, n int) (int, error) { return 2 * n, g.crosses("execute") }
 	var beat first
 	return []activity.Binding{
-		shapeDouble.With(twice), shapeSoon.With(twice),
-		shapeFlaky.With(func(ctx context.Context, n int) (int, error) {
-			if a := activity.InfoOf(ctx).Attempt; a < 3 {
+		shapeDouble.Bind(twice), shapeSoon.Bind(twice),
+		shapeFlaky.Bind(func(ctx context.Context, n int) (int, error) {
+			if a := activity.Info(ctx).Attempt; a < 3 {
 				return 0, fmt.Errorf("attempt %d fails", a)
 			}
 			return 2 * n, nil
 		}),
-		shapeSlow.With(func(ctx context.Context, n int) (int, error) {
+		shapeSlow.Bind(func(ctx context.Context, n int) (int, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}),
-		shapeBeat.With(func(ctx context.Context, n int) (int, error) {
+		shapeBeat.Bind(func(ctx context.Context, n int) (int, error) {
 			if err := activity.Heartbeat(ctx, n); err != nil {
 				return 0, err
 			}
-			if g.at.call == "note" && beat.time() {
+			if g.at.call == "put" && beat.time() {
 				select {
 				case <-g.noted:
 				case <-time.After(patience):
@@ -223,11 +224,11 @@ func (s *system) begins(x shape) {
 
 // ---- Histories.
 
-// differing are the fields that may differ between two runs: times, and who did it.
+// differing are the fields that may differ between two runs: times, names and ids.
 var differing = []string{"at", "incarnation", "worker", "fire_at", "not_before", "start_by", "deadline", "set", "trace",
 	"begun", "age", "seen_ages"}
 
-// story is everything that history says of the instances of a system, without what may differ.
+// story lists the events of all instances of a system, without the fields that may differ.
 func (s *system) story(unordered bool) map[string][]string {
 	s.t.Helper()
 	out := make(map[string][]string)
@@ -269,7 +270,7 @@ func without(v map[string]any) string {
 	return incarnationName.ReplaceAllString(string(data), "incarnation")
 }
 
-// incarnationName is what lives are called, also in the ids of messages.
+// incarnationName matches the names of incarnations, also in the ids of messages.
 var incarnationName = regexp.MustCompile("[0-9a-f]{16}")
 
 func strip(v map[string]any) {
@@ -283,7 +284,7 @@ func strip(v map[string]any) {
 	}
 }
 
-// told is a story for people.
+// told formats a story for failures.
 func told(story map[string][]string) string {
 	var b strings.Builder
 	var names []string

@@ -5,38 +5,39 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// A lock that is started by those who want it, and ends when nobody waits for it. Most requests
-// meet it as it runs, and many as it ends: each is either read by the lock that runs, or begins
-// another one.
+// TestALockThatIsStartedByItsUsers has a lock that its users start, and that ends when no user
+// waits for it. Most requests meet it as it runs, and many as it ends: each is either read by the
+// lock that runs, or begins another one.
 func TestALockThatIsStartedByItsUsers(t *testing.T) {
 	t.Parallel()
 	type none = struct{}
 	var (
 		lock     = orchestration.Define[none, none]("lock")
 		user     = orchestration.Define[none, none]("user")
-		requests = orchestration.DefineQueue[string]("requests")
-		releases = orchestration.DefineQueue[string]("releases")
-		granted  = orchestration.DefineQueue[string]("granted")
+		requests = orchestration.DefineMailbox[string]("requests")
+		releases = orchestration.DefineMailbox[string]("releases")
+		granted  = orchestration.DefineMailbox[string]("granted")
 	)
 	var c *client.Client
-	s := newSystem(t, openSQLite(t), lock.With(func(ctx *orchestration.Context, _ none) (none, error) {
+	s := newSystem(t, openSQLite(t), lock.Bind(func(ctx *orchestration.Context, _ none) (none, error) {
 		for {
 			id, ok, err := requests.TryReceive(ctx) // the first one has come with the start
 			if err != nil || !ok {
 				return none{}, err
 			}
-			if err := granted.Send(ctx, id, ctx.Instance()); err != nil {
+			if err := granted.SendFrom(ctx, id, ctx.Instance()); err != nil {
 				return none{}, err
 			}
 			if _, err := releases.Receive(ctx); err != nil {
 				return none{}, err
 			}
 		}
-	}), user.With(func(ctx *orchestration.Context, _ none) (none, error) {
+	}), user.Bind(func(ctx *orchestration.Context, _ none) (none, error) {
 		me := ctx.Instance()
 		if _, err := orchestration.Step(ctx, "request", func(ctx context.Context) (none, error) {
 			_, err := lock.Start(ctx, c, none{}, orchestration.ID("printer"), orchestration.RestartFinished(),
@@ -48,9 +49,9 @@ func TestALockThatIsStartedByItsUsers(t *testing.T) {
 		if _, err := granted.Receive(ctx); err != nil {
 			return none{}, err
 		}
-		return none{}, releases.Send(ctx, "printer", me)
+		return none{}, releases.SendFrom(ctx, "printer", me)
 	}))
-	c = client.New(s.bus, client.Options{})
+	c = busclient.New[*client.Client](s.bus, busclient.Options{})
 	t.Cleanup(func() { _ = c.Close() })
 	s.orchestrate()
 	const users, turns = 8, 20

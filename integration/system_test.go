@@ -20,6 +20,7 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -33,12 +34,11 @@ import (
 // This file is the system that the tests of this package run: a real NATS server and a real
 // database, both private to a test, and services that can be stopped or killed at any point.
 
-// patience is how long a test waits for what must happen. It is only used up when something is
-// wrong.
+// patience is how long a test waits for a condition. It is only used up when something is wrong.
 const patience = 5 * time.Minute
 
-// soon is how long something may take that is to happen at once, on a busy machine: less than after
-// what time it would happen anyway.
+// soon bounds an action that is to happen at once, on a busy machine. It is shorter than the time
+// after which recovery would cause the action anyway.
 const soon = 30 * time.Second
 
 // atOnce is how many tests run at once: most of the time they wait for time to pass.
@@ -67,7 +67,7 @@ type system struct {
 	t       *testing.T
 	dir     string // of the broker
 	server  *embedded.Server
-	store   history.Store // as the test looks at it
+	store   history.Store // the test's own connection
 	open    func() history.Store
 	journal *journal
 	code    *orchestration.Registry
@@ -75,9 +75,9 @@ type system struct {
 	config  natsbroker.Config
 	pace    int // see newSystemAt
 
-	mu       sync.Mutex
-	promised []check.Promised // what the broker has acknowledged to the test
-	spoilt   bool             // the test has damaged what is stored
+	mu     sync.Mutex
+	acked  []check.Acknowledged // the acknowledgements of the broker to the test
+	spoilt bool                 // the test has damaged stored data
 }
 
 // onEach runs a test on each database that is there.
@@ -97,12 +97,16 @@ var databases = []struct {
 	open func(t *testing.T) func() history.Store
 }{{"sqlite", openSQLite}, {"postgres", openPostgres}}
 
-// wakeStep makes databases exact about when an instance must be looked at.
+// wakeStep makes databases exact about wake times.
 const wakeStep = 100 * time.Millisecond
 
-func openSQLite(t *testing.T) func() history.Store {
+func openSQLite(t *testing.T) func() history.Store { return openObserved(t, nil) }
+
+// openObserved opens a SQLite store that has an observer.
+func openObserved(t *testing.T, o history.Observer) func() history.Store {
 	path := filepath.Join(t.TempDir(), fileName)
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{WakeStep: wakeStep, Sync: sqlite.Checkpoints, Log: quiet()})
+	s, err := sqlite.Open(t.Context(), path,
+		sqlite.Options{WakeStep: wakeStep, Sync: sqlite.Checkpoints, Observer: o, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,20 +120,20 @@ const fileName = "history.db"
 // sqliteFiles has where the file of each test's system is.
 var sqliteFiles sync.Map
 
-// forgetPromises empties the outbox.
-func (s *system) forgetPromises() {
+// emptyOutbox empties the outbox.
+func (s *system) emptyOutbox() {
 	s.t.Helper()
-	promises, err := s.store.TakePromises(s.t.Context(),
-		history.Take{Before: time.Now().Add(time.Minute), Until: time.Now().Add(time.Hour), Limit: 1000})
+	entries, err := s.store.LeaseOutbox(s.t.Context(),
+		history.Lease{Before: time.Now().Add(time.Minute), Until: time.Now().Add(time.Hour), Limit: 1000})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var keys []history.PromiseKey
-	for _, p := range promises {
+	var keys []history.OutboxKey
+	for _, p := range entries {
 		keys = append(keys, p.Key)
 	}
-	if err := s.store.RemovePromises(s.t.Context(), keys); err != nil || len(keys) == 0 {
-		s.t.Fatalf("%d promises were forgotten (%v)", len(keys), err)
+	if err := s.store.RemoveOutbox(s.t.Context(), keys); err != nil || len(keys) == 0 {
+		s.t.Fatalf("%d outbox entries were forgotten (%v)", len(keys), err)
 	}
 }
 
@@ -182,13 +186,14 @@ func newCalmSystem(t *testing.T, open func() history.Store, parts ...orchestrati
 	return newSystemAt(t, slowtest.Slowest, open, parts...)
 }
 
-// newSystemAt makes one whose services wait that many times as long as is enough on a quick machine
-// with little work. Who gives up sooner than the machine can keep up with does everything again and
-// again, and the more it does, the less the machine keeps up.
+// newSystemAt makes one whose services wait pace times as long as is enough on a quick machine with
+// little work. A service that gives up too early for its machine repeats its work, and the more it
+// repeats, the less the machine keeps up.
 func newSystemAt(t *testing.T, pace int, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
 	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t), pace: pace}
-	s.config = natsbroker.Config{Logger: quiet(), InboxWait: s.wait(time.Second), WorkWait: s.wait(2 * time.Second),
+	s.config = natsbroker.Config{Logger: quiet(), InboxAckWait: s.wait(time.Second),
+		TaskAckWait: s.wait(2 * time.Second),
 		MemberLease: s.wait(time.Second), Partitions: 4}
 	s.startBroker()
 	t.Cleanup(func() { s.server.Close() })
@@ -227,7 +232,7 @@ func (s *system) connect() *natsbroker.Bus {
 	return b
 }
 
-// deploy says which orchestrations the orchestrators know that are started from now on.
+// deploy sets the orchestrations of the orchestrators that are started from now on.
 func (s *system) deploy(parts ...orchestration.Binding) {
 	s.t.Helper()
 	code, err := orchestration.NewRegistry(parts...)
@@ -251,14 +256,16 @@ type service struct {
 // hasty are settings with which tests need not wait long.
 func (s *system) hasty() orchestrator.Config {
 	return orchestrator.Config{
-		Logger: quiet(), SweepEvery: s.wait(300 * time.Millisecond), OverdueGrace: s.wait(300 * time.Millisecond),
-		PromiseAfter: s.wait(time.Second), Grace: 3 * time.Second,
+		Logger: quiet(),
+		Sweep: orchestrator.Sweep{Every: s.wait(300 * time.Millisecond), OverdueGrace: s.wait(300 * time.Millisecond),
+			OutboxAfter: s.wait(time.Second)},
+		ShutdownTimeout: 3 * time.Second,
 		Round: round.Config{Patience: s.wait(time.Second), StepPatience: s.wait(time.Second),
 			UnknownFor: s.wait(2 * time.Second), HaltedFor: s.wait(time.Second)},
 	}
 }
 
-// wait is what a wait that is enough on a quick machine has to be here.
+// wait scales a duration that is enough on a quick machine.
 func (s *system) wait(quick time.Duration) time.Duration { return time.Duration(s.pace) * quick }
 
 // orchestrate starts an orchestrator and waits until it takes messages.
@@ -293,7 +300,7 @@ func (v *service) start() {
 	go func() { v.ended <- v.Run(ctx) }()
 	v.s.t.Cleanup(func() {
 		v.kill()
-		v.wait()
+		_ = v.wait() // it was killed
 	})
 	v.s.eventually("the orchestrator owns partitions", func() error {
 		if len(v.Owned()) == 0 && !v.broker.dead.Load() {
@@ -356,20 +363,20 @@ func (s *system) say(messages ...events.Message) {
 	s.acknowledged(messages...)
 }
 
-// acknowledged notes that the broker has stored messages: now nothing of what they say may be lost.
+// acknowledged notes that the broker has stored messages: from now on they must not be lost.
 func (s *system) acknowledged(messages ...events.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range messages {
-		if p, ok := check.PromisedBy(m, time.Now()); ok {
-			s.promised = append(s.promised, p)
+		if p, ok := check.AcknowledgedBy(m, time.Now()); ok {
+			s.acked = append(s.acked, p)
 		}
 	}
 }
 
-func encode(t *testing.T, v any) events.Payload {
+func encode(t *testing.T, v any) codec.Payload {
 	t.Helper()
-	p, err := events.JSON{}.Encode(v)
+	p, err := codec.JSON{}.Encode(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,8 +385,7 @@ func encode(t *testing.T, v any) events.Payload {
 
 // ---- What the test sees.
 
-// eventually waits until something holds. There is no signal for everything that is true of a
-// database, so it looks again and again.
+// eventually waits until a check passes. Not every fact about a database has a signal, so it polls.
 func (s *system) eventually(what string, check func() error) {
 	s.t.Helper()
 	eventually(s.t, what, check)
@@ -512,23 +518,23 @@ func (s *system) settledWithin(most time.Duration) {
 	s.check()
 }
 
-// check proves that nothing of what there is contradicts itself, and that nothing was lost.
+// check proves that histories and stores agree, and that nothing was lost.
 func (s *system) check() {
 	s.t.Helper()
 	if s.spoilt {
 		return
 	}
 	r, err := check.System(s.t.Context(), s.store,
-		check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Promises: s.promises()})
+		check.Options{Broker: s.bus, Dead: s.bus, Prefix: s.bus.Prefix(), Acknowledgements: s.acks()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if err := r.Err(); err != nil {
-		s.t.Errorf("checking %d instances and %d promises has found:\n%v", r.Instances, r.Promises, err)
+		s.t.Errorf("checking %d instances and %d acknowledgements has found:\n%v", r.Instances, r.Acknowledgements, err)
 	}
 }
 
-// quiet drops what services log, unless somebody wants to see it.
+// quiet drops the logs of services, unless RONDO_TEST_LOG is set.
 func quiet() *slog.Logger {
 	if os.Getenv("RONDO_TEST_LOG") != "" {
 		return slog.Default()
@@ -551,7 +557,7 @@ func (s *system) loseBroker() {
 	s.startBroker()
 	s.bus = s.connect()
 	s.mu.Lock()
-	s.promised = nil // what nobody had taken is lost with it
+	s.acked = nil // messages that no service had processed are lost with the broker
 	s.mu.Unlock()
 }
 
@@ -564,7 +570,7 @@ func (s *system) employ(parts []activity.Binding, change ...func(*worker.Config)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := worker.Config{Logger: quiet(), DrainTimeout: time.Second, Grace: time.Second}
+	c := worker.Config{Logger: quiet(), ShutdownTimeout: time.Second, CancelGrace: time.Second}
 	for _, f := range change {
 		f(&c)
 	}
@@ -595,7 +601,7 @@ func (s *system) employ(parts []activity.Binding, change ...func(*worker.Config)
 	return kill
 }
 
-// labour runs a worker of all activities of the mixed work, and gives how to kill it.
+// labour runs a worker of all activities of the mixed work, and returns how to kill it.
 func (s *system) labour(change ...func(*worker.Config)) (kill func()) {
 	s.t.Helper()
 	return s.employ(works, change...)

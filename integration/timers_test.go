@@ -13,12 +13,13 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
-// slept says when a timer should have fired and when its instance went on.
+// slept has the time at which a timer was due, and the time at which its instance went on.
 type slept struct{ Due, At time.Time }
 
 var (
@@ -28,12 +29,12 @@ var (
 )
 
 var timing = []orchestration.Binding{
-	sleepUntil.With(func(ctx *orchestration.Context, ms int) (slept, error) {
+	sleepUntil.Bind(func(ctx *orchestration.Context, ms int) (slept, error) {
 		due := ctx.Now().Add(time.Duration(ms) * time.Millisecond)
 		_, err := ctx.Timer(time.Duration(ms) * time.Millisecond).Get(ctx)
 		return slept{due, ctx.Now()}, err
 	}),
-	sleepOften.With(func(ctx *orchestration.Context, all []int) ([]slept, error) {
+	sleepOften.Bind(func(ctx *orchestration.Context, all []int) ([]slept, error) {
 		out := make([]slept, len(all))
 		var branches []*orchestration.Future[struct{}]
 		for i, ms := range all {
@@ -47,16 +48,16 @@ var timing = []orchestration.Binding{
 		_, err := orchestration.All(ctx, branches...).Get(ctx)
 		return out, err
 	}),
-	impatient.With(func(ctx *orchestration.Context, ms int) (string, error) {
+	impatient.Bind(func(ctx *orchestration.Context, ms int) (string, error) {
 		answer, late := approval.Next(ctx), ctx.Timer(time.Duration(ms)*time.Millisecond)
-		if ctx.Select(answer, late) == late {
+		if ctx.Race(answer, late) == late {
 			return "late", nil
 		}
 		return answer.Get(ctx)
 	}),
 }
 
-// endings collects what instances return, as their ends are announced.
+// endings collects the results of instances from the notifications of their ends.
 type endings struct {
 	mu   sync.Mutex
 	all  map[string]query.Ended
@@ -66,7 +67,7 @@ type endings struct {
 func (s *system) listen() *endings {
 	s.t.Helper()
 	e := &endings{all: make(map[string]query.Ended), more: make(chan struct{}, 1)}
-	stop, err := query.Listen(s.t.Context(), s.bus, broker.Any, func(n query.Notice) {
+	stop, err := query.Listen(s.t.Context(), s.bus, broker.Any, func(n query.Notification) {
 		if ended, ok := n.Ended(); ok {
 			e.mu.Lock()
 			e.all[n.Instance] = ended
@@ -103,7 +104,7 @@ func (e *endings) wait(t *testing.T, n int, most time.Duration) map[string]query
 	}
 }
 
-// lateness checks that no timer was early, and gives how late they were, sorted.
+// lateness checks that no timer was early, and returns their latenesses, sorted.
 func lateness(t *testing.T, ended map[string]query.Ended) []time.Duration {
 	t.Helper()
 	var late []time.Duration
@@ -135,12 +136,12 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 }
 
 // TestTimersAreNeverEarlyAndHardlyLate has 10,000 timers between 10 ms and 5 s; in each second,
-// 2,000 are set and 2,000 fire. How late they are depends on the machine, and on what else it does.
+// 2,000 are set and 2,000 fire. Their lateness depends on the machine and its other load.
 func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 	const each = 50
 	instances := racetest.Size(200, 40)
 	s := newSystem(t, openSQLite(t), timing...)
-	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
+	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.Sweep.Every = time.Minute, time.Minute })
 	ended := s.listen()
 	random := rand.New(rand.NewPCG(1, 2))
 	pace := time.NewTicker(25 * time.Millisecond)
@@ -174,7 +175,7 @@ func TestTimersAreNeverEarlyAndHardlyLate(t *testing.T) {
 func TestManyInstancesWithTimers(t *testing.T) {
 	n := racetest.Size(10_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
-	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
+	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.Sweep.Every = time.Minute, time.Minute })
 	ended := s.listen()
 	random := rand.New(rand.NewPCG(1, 2))
 	begun := time.Now()
@@ -199,7 +200,7 @@ func TestManyInstancesWithTimers(t *testing.T) {
 // TestIdleTimersAreHardlyLate has one timer after the other, with nothing else to do.
 func TestIdleTimersAreHardlyLate(t *testing.T) {
 	s := newSystem(t, openSQLite(t), timing...)
-	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.SweepEvery = time.Minute, time.Minute })
+	s.orchestrate(func(c *orchestrator.Config) { c.Round.Patience, c.Sweep.Every = time.Minute, time.Minute })
 	ended := s.listen()
 	const n = 40
 	for i := range n {
@@ -217,6 +218,7 @@ func TestIdleTimersAreHardlyLate(t *testing.T) {
 // TestTimersSurviveARestartOfEverything stops the orchestrator and the broker while timers are
 // pending. One that has become due meanwhile fires at once, the others in their time.
 func TestTimersSurviveARestartOfEverything(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, openSQLite(t), timing...)
 	v := s.orchestrate()
 	for i, ms := range []int{100, 1000, 3000, 4500} {
@@ -248,7 +250,7 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 		s.start("impatient", id, ms)
 		s.reaches(id, events.KindTimerCreated)
 		s.say(events.Message{ID: id, Instance: id,
-			Content: &events.EventRaised{Name: "approval", Data: events.Payload(`"in time"`)}})
+			Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"in time"`)}})
 		s.completed(id, "in time")
 	}
 	for i := range 3 {
@@ -278,18 +280,18 @@ func TestManyLongTimersCostLittle(t *testing.T) {
 	n := racetest.Size(100_000, 500)
 	s := newSystem(t, openSQLite(t), timing...)
 	before := heap()
-	s.orchestrate(func(c *orchestrator.Config) { c.MaxInstances, c.SweepEvery = 1000, time.Minute })
+	s.orchestrate(func(c *orchestrator.Config) { c.Memory.MaxInstances, c.Sweep.Every = 1000, time.Minute })
 	const portion = 1000
 	for i := 0; i < n; i += portion {
 		var messages []events.Message
 		for j := i; j < min(i+portion, n); j++ {
 			messages = append(messages, events.Message{ID: fmt.Sprint("t", j), Instance: fmt.Sprint("t", j),
-				Content: &events.Start{Orchestration: "sleep-until", Input: events.Payload("3600000")}})
+				Content: &events.Start{Orchestration: "sleep-until", Input: codec.Payload("3600000")}})
 		}
 		s.say(messages...)
 	}
 	s.settledWithin(3 * time.Minute)
-	s.nothingPromised()
+	s.outboxIsEmpty()
 	grown := int64(heap()) - int64(before)
 	t.Logf("%d timers of an hour: the heap of broker, orchestrator and test has grown by %d MiB, %d bytes for each", n,
 		grown>>20, grown/int64(n))

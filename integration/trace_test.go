@@ -33,8 +33,8 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file looks at traces: the whole tree of spans of the example, whatever happens to those who
-// tell it.
+// This file checks traces: the whole tree of spans of the example, whatever happens to the
+// processes that export it.
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
@@ -51,7 +51,7 @@ type exported struct {
 	by int
 }
 
-// tracer is that of one process, which tells nothing once it is dead.
+// tracer is that of one process, which exports nothing once it is dead.
 func (w *watched) tracer(dead func() bool) *telemetry.Tracer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +80,8 @@ func (w toldBy) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) er
 // Shutdown implements sdktrace.SpanExporter.
 func (toldBy) Shutdown(context.Context) error { return nil }
 
-// all gives each span once. Of a span that was exported again from history, with the same id, it
-// gives the copy that says most.
+// all returns each span once. If a span was exported again from history, with the same id, all
+// returns the copy with the most attributes and links.
 func (w *watched) all() (spans []sdktrace.ReadOnlySpan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,18 +130,18 @@ func fromHistoryAlone(s sdktrace.ReadOnlySpan) bool {
 
 func says(s sdktrace.ReadOnlySpan) int { return len(s.Links()) + len(s.Attributes()) }
 
-// caller is the trace of whoever starts something.
+// caller is the trace context of the client that starts instances.
 const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// differs are the attributes that are another one each time; told differently are those that tell
-// how a round went, and not what it was about.
+// differs are the attributes that differ each time; toldDifferently are those about the course of a
+// round, and not its subject.
 var (
 	differs         = strings.Fields("rondo.due rondo.lateness rondo.wait rondo.decide rondo.commit rondo.partition")
 	toldDifferently = strings.Fields("rondo.hydrated rondo.replayed rondo.batch rondo.deliveries rondo.past")
 )
 
-// tree prints spans as a tree: names, attributes and links, those of the same parent by what opened
-// them. Attributes in hidden are left out. What is wrong with the ids is an error.
+// tree prints spans as a tree: names, attributes and links, those of the same parent by the event
+// that they are about. Attributes in hidden are left out. Wrong ids are an error.
 func tree(spans []sdktrace.ReadOnlySpan, hidden ...string) (string, error) {
 	var errs []error
 	names := make(map[trace.SpanID]string)
@@ -196,7 +196,8 @@ func value(s sdktrace.ReadOnlySpan, key string) attribute.Value {
 	return attribute.Value{}
 }
 
-// sortKey is for an order that does not depend on clocks: what a span is about stands in history.
+// sortKey gives an order that does not depend on clocks: by the event in history that a span is
+// about.
 func sortKey(s sdktrace.ReadOnlySpan) string {
 	word, _, _ := strings.Cut(s.Name(), " ")
 	return fmt.Sprintf("%s %06d %06d %s", word, value(s, "rondo.event").AsInt64(),
@@ -238,12 +239,13 @@ func shopParts() (orchestrations []orchestration.Binding, activities []activity.
 			orchestrations = append(orchestrations, p)
 		case activity.Binding:
 			activities = append(activities, p)
+		default:
 		}
 	}
 	return orchestrations, activities
 }
 
-// tracedSystem is a system with the example, whose services tell a backend.
+// tracedSystem is a system with the example, whose services export to a backend.
 func tracedSystem(t *testing.T) (*system, *watched) {
 	t.Helper()
 	orchestrations, activities := shopParts()
@@ -253,7 +255,7 @@ func tracedSystem(t *testing.T) (*system, *watched) {
 	return s, w
 }
 
-// telling makes an orchestrator that tells a backend until it is killed.
+// telling makes an orchestrator that exports to a backend until it is killed.
 func (s *system) telling(w *watched, change ...func(*orchestrator.Config)) *service {
 	s.t.Helper()
 	var v *service
@@ -298,7 +300,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// whole waits until a trace is whole, and gives it as a tree.
+// whole waits until a trace is complete, and returns it as a tree.
 func (w *watched) whole(s *system, hidden ...string) (got string) {
 	s.t.Helper()
 	s.settled()
@@ -325,7 +327,7 @@ func TestTraceOfAnOrder(t *testing.T) {
 	golden(t, "order.trace", w.whole(s))
 }
 
-// withoutHow is the golden trace without what tells how each round went.
+// withoutHow is the golden trace without attributes about the course of rounds.
 func withoutHow(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "order.trace"))
@@ -343,8 +345,8 @@ func withoutHow(t *testing.T) string {
 	return strings.Join(out, "")
 }
 
-// sameButRestored reports whether a trace is the same but for rounds that were exported from
-// history alone: these say neither how many messages they took and sent, nor which span sent them.
+// sameButRestored reports whether a trace is the same except for rounds that were exported from
+// history alone: these have neither their numbers of messages, nor the span that sent the messages.
 func sameButRestored(got, want string) bool {
 	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
 	return slices.EqualFunc(a, b, func(got, want string) bool {
@@ -359,8 +361,8 @@ func sameButRestored(got, want string) bool {
 	})
 }
 
-// TestTraceIsTheSame has the same order fulfilled under worse circumstances: what is told of it is
-// the same.
+// TestTraceIsTheSame has the same order fulfilled under worse circumstances: the spans are the
+// same.
 func TestTraceIsTheSame(t *testing.T) {
 	t.Parallel()
 	same := func(t *testing.T, s *system, w *watched) {
@@ -447,22 +449,22 @@ func TestTraceIsTheSame(t *testing.T) {
 	}
 }
 
-// heard is what a server of somebody else's was told by whoever called it.
+// heard has the headers of a request that a third-party server received.
 type heard struct{ traceparent, baggage string }
 
 // everything is an orchestration that does all that shows in a trace, and goes on as new once.
 func everything(server string) (orchestration.Binding, []activity.Binding) {
 	call := activity.Define[string, string]("call")
-	parcels := orchestration.DefineQueue[string]("parcels")
+	parcels := orchestration.DefineMailbox[string]("parcels")
 	self := orchestration.Define[string, string]("everything")
-	binding := self.With(func(ctx *orchestration.Context, s string) (string, error) {
-		ctx.SetAttributes(slog.String("customer", s))
+	binding := self.Bind(func(ctx *orchestration.Context, s string) (string, error) {
+		ctx.SetSpanAttributes(slog.String("customer", s))
 		if ctx.Execution() > 1 {
 			return "done", nil
 		}
 		packing := ctx.Span("packing", slog.Int("parcels", 2))
 		quote, err := orchestration.Step(ctx, "quote", func(c context.Context) (string, error) {
-			if activity.InfoOf(c).Attempt == 1 {
+			if activity.Info(c).Attempt == 1 {
 				return "", errors.New("not yet")
 			}
 			return "7", nil
@@ -486,7 +488,7 @@ func everything(server string) (orchestration.Binding, []activity.Binding) {
 		}
 		return self.ContinueAsNew(ctx, s)
 	})
-	return binding, []activity.Binding{call.With(func(ctx context.Context, url string) (string, error) {
+	return binding, []activity.Binding{call.Bind(func(ctx context.Context, url string) (string, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
 			return "", err
@@ -502,8 +504,8 @@ func everything(server string) (orchestration.Binding, []activity.Binding) {
 	})}
 }
 
-// TestTraceOfEverything looks at all that shows in a trace: spans of the author's own, steps,
-// children, timers, queues, what activities call, and the execution after this one.
+// TestTraceOfEverything checks every part of a trace: the author's own spans, steps, children,
+// timers, mailboxes, calls of activities, and the next execution.
 func TestTraceOfEverything(t *testing.T) {
 	t.Parallel()
 	calls := make(chan heard, 10)
@@ -519,9 +521,9 @@ func TestTraceOfEverything(t *testing.T) {
 	v.start()
 	s.say(events.Message{ID: "start-e", Instance: "e", Baggage: "tenant=acme",
 		Content: &events.Start{Orchestration: "everything", Input: encode(t, "acme")}})
-	s.reaches("e", events.KindQueueRead)
+	s.reaches("e", events.KindMailboxRead)
 	s.say(events.Message{ID: "queue-e", Instance: "e",
-		Content: &events.QueueSent{Queue: "parcels", Data: encode(t, "1")}})
+		Content: &events.MailboxMessage{Mailbox: "parcels", Data: encode(t, "1")}})
 	s.completed("e", "done")
 	s.settled()
 	if err := v.end(); err != nil {

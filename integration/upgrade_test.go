@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -93,7 +94,7 @@ func newerEngine(t *testing.T) string {
 	return program
 }
 
-// upgrade is what the program of the newer engine does.
+// upgrade is the test, run by the program of the newer engine.
 func upgrade(t *testing.T, older string) {
 	n := racetest.Size(600, 150)
 	p := onProcesses(t)
@@ -122,7 +123,8 @@ func upgrade(t *testing.T, older string) {
 	p.reaches("pinned-to-newer", events.KindEventAwaited)
 	p.pinned("pinned-to-newer", events.Engine)
 
-	// The newer one dies. The older ones go on with what is theirs, and leave alone what is not.
+	// The newer one dies. The older ones go on with their instances, and do not touch those of the
+	// newer.
 	newer.kill()
 	p.owned(2, "older-0", "older-1")
 	approve := func(instance, with string) {
@@ -155,7 +157,7 @@ func upgrade(t *testing.T, older string) {
 	p.letGo(jobs)
 	p.finished(jobs, patience)
 	p.settled()
-	p.nothingPromised()
+	p.outboxIsEmpty()
 	for _, j := range last {
 		p.pinned(j.ID, events.Engine)
 	}
@@ -167,13 +169,13 @@ func upgrade(t *testing.T, older string) {
 		began[events.Engine], events.Engine)
 }
 
-// waits waits until an orchestrator says that it cannot take the messages of an instance, because
-// of its engine.
+// waits waits until an orchestrator reports that it cannot take the messages of an instance,
+// because of its engine.
 func (p *processes) waits(instance string) {
 	p.t.Helper()
-	c := client.New(p.bus, client.Options{})
+	c := busclient.New[*client.Client](p.bus, busclient.Options{})
 	p.eventually(instance+" waits for a newer engine", func() error {
-		all, err := c.Processes(p.t.Context())
+		all, err := c.System().Processes(p.t.Context())
 		for _, x := range all {
 			for _, u := range x.Unknown {
 				if u.Instance == instance && u.Reason == string(round.NewerEngine) {
@@ -197,7 +199,7 @@ func (p *processes) engine(instance string) int {
 	return 0
 }
 
-// pinned checks on which engine an instance began, and that its row says the same.
+// pinned checks the engine with which an instance began, and the one in its row.
 func (p *processes) pinned(instance string, engine int) {
 	p.t.Helper()
 	if got := p.engine(instance); got != engine {
@@ -215,9 +217,9 @@ func (p *processes) pinned(instance string, engine int) {
 // owned waits until so many orchestrators are there, and all partitions belong to some of them.
 func (p *processes) owned(there int, by ...string) {
 	p.t.Helper()
-	c := client.New(p.bus, client.Options{})
+	c := busclient.New[*client.Client](p.bus, busclient.Options{})
 	p.eventually(fmt.Sprint("all partitions belong to ", by), func() error {
-		s, err := c.System(p.t.Context())
+		s, err := c.System().Status(p.t.Context())
 		if err != nil {
 			return err
 		}

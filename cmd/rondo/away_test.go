@@ -9,7 +9,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-// Who asks while the database is away is told so, and what to do.
+// TestTheDatabaseIsAway shows that commands name the reason and the remedy while the orchestrators
+// do not reach their database.
 func TestTheDatabaseIsAway(t *testing.T) {
 	pgtest.Need(t)
 	t.Parallel()
@@ -28,10 +29,10 @@ func TestTheDatabaseIsAway(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"show", "i"}, nobodyThere,
+		{[]string{"show", "i"}, unavailable,
 			[]string{"connection refused", "do not reach their database", "rondo doctor"}},
-		{[]string{"list"}, nobodyThere, []string{"do not reach their database"}},
-		{[]string{"history", "i"}, nobodyThere, []string{"do not reach their database"}},
+		{[]string{"list"}, unavailable, []string{"do not reach their database"}},
+		{[]string{"history", "i"}, unavailable, []string{"do not reach their database"}},
 		{[]string{"doctor"}, failed,
 			[]string{"bad   orchestrators", "bad   database", "look whether the database runs"}},
 		{[]string{"orchestrators"}, succeeded, []string{"not ready", "connection refused"}},

@@ -13,17 +13,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/internal/process"
-	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// system is a command about what an orchestrator tells of the whole system.
-func (c *cli) system(use, short, long string, asJSON func(query.System) any,
-	text func(query.System) error) *cobra.Command {
+// systemCommands has the commands that print how the processes and their queues stand, and that act
+// on all processes.
+type systemCommands struct{ *cli }
+
+// system is a command that prints an orchestrator's view of the whole system.
+func (c systemCommands) system(use, short, long string, asJSON func(client.SystemStatus) any,
+	text func(client.SystemStatus) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Long: long, Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
-				s, err := c.client.System(ctx)
+				s, err := c.client.System().Status(ctx)
 				if err != nil {
 					return err
 				}
@@ -35,16 +38,16 @@ func (c *cli) system(use, short, long string, asJSON func(query.System) any,
 		}}
 }
 
-// orchestratorShown is an orchestrator as JSON: what the others know of it, and what it says
-// itself.
+// orchestratorShown is an orchestrator as JSON: its entry as the other orchestrators see it, and
+// its own answer.
 type orchestratorShown struct {
-	query.Orchestrator
-	Began   time.Time         `json:"began,omitzero"`
-	Problem string            `json:"problem,omitempty"`
-	Unknown []process.Unknown `json:"unknown,omitempty"`
+	client.Orchestrator
+	Began   time.Time        `json:"began,omitzero"`
+	Problem string           `json:"problem,omitempty"`
+	Unknown []client.Unknown `json:"unknown,omitempty"`
 }
 
-func (c *cli) orchestrators() *cobra.Command {
+func (c systemCommands) orchestrators() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "orchestrators", Short: "List the orchestrators that are alive, their code and their partitions",
 		Args: exactly(),
@@ -53,11 +56,11 @@ instances whose messages wait for an orchestrator that knows their code.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.connected(cmd, patience, func(ctx context.Context) error {
-			s, err := c.client.System(ctx)
+			s, err := c.client.System().Status(ctx)
 			if err != nil {
 				return err
 			}
-			all, err := c.client.Processes(ctx)
+			all, err := c.client.System().Processes(ctx)
 			if err != nil {
 				return err
 			}
@@ -67,14 +70,14 @@ instances whose messages wait for an orchestrator that knows their code.`,
 	return cmd
 }
 
-func (c *cli) orchestratorsShown(s query.System, all []process.Process) error {
+func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.Process) error {
 	shown := []orchestratorShown{}
 	var rows [][]string
 	for _, o := range s.Orchestrators {
 		x := orchestratorShown{Orchestrator: o}
 		state := "alive"
-		if i := slices.IndexFunc(all, func(p process.Process) bool {
-			return p.Kind == process.Orchestrator && p.ID == o.ID
+		if i := slices.IndexFunc(all, func(p client.Process) bool {
+			return p.Kind == client.KindOrchestrator && p.ID == o.ID
 		}); i >= 0 {
 			x.Began, x.Problem, x.Unknown = all[i].Began, all[i].Problem, all[i].Unknown
 		} else {
@@ -115,7 +118,7 @@ func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 // errNoWorker says that a worker does not answer, or is not there.
 var errNoWorker = errors.New("no worker of this id answers")
 
-func (c *cli) workers() *cobra.Command {
+func (c systemCommands) workers() *cobra.Command {
 	return &cobra.Command{
 		Use: "workers [WORKER]", Short: "List the workers that are alive, what they take and what they have taken",
 		Args: between(0, "WORKER"),
@@ -124,17 +127,17 @@ one: what it has taken just now, the oldest first. Each worker answers for itsel
 		Example: "  rondo workers\n  rondo workers laptop-4711-50fa89b3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
-				all, err := c.client.Processes(ctx)
+				all, err := c.client.System().Processes(ctx)
 				if err != nil {
 					return err
 				}
-				all = slices.DeleteFunc(all, func(p process.Process) bool {
-					return p.Kind != process.Worker || p.Works == nil
+				all = slices.DeleteFunc(all, func(p client.Process) bool {
+					return p.Kind != client.KindWorker || p.Works == nil
 				})
 				if len(args) == 0 {
 					return c.workersShown(all)
 				}
-				i := slices.IndexFunc(all, func(p process.Process) bool { return p.ID == args[0] })
+				i := slices.IndexFunc(all, func(p client.Process) bool { return p.ID == args[0] })
 				if i < 0 {
 					return fmt.Errorf("%w: %s", errNoWorker, args[0])
 				}
@@ -144,11 +147,11 @@ one: what it has taken just now, the oldest first. Each worker answers for itsel
 	}
 }
 
-func (c *cli) workersShown(all []process.Process) error {
+func (c systemCommands) workersShown(all []client.Process) error {
 	if c.asJSON() {
 		return c.json(struct {
-			Workers []process.Process `json:"workers"`
-		}{append([]process.Process{}, all...)})
+			Workers []client.Process `json:"workers"`
+		}{append([]client.Process{}, all...)})
 	}
 	if len(all) == 0 {
 		return c.print("no worker answers; start one: your program with `worker`, or `rondo dev`")
@@ -174,7 +177,7 @@ func (c *cli) workersShown(all []process.Process) error {
 	return nil
 }
 
-func (c *cli) workerShown(p process.Process) error {
+func (c systemCommands) workerShown(p client.Process) error {
 	if c.asJSON() {
 		return c.json(p)
 	}
@@ -241,15 +244,15 @@ func code(c map[string][]string) string {
 	return strings.Join(out, "; ")
 }
 
-func (c *cli) partitions() *cobra.Command {
+func (c systemCommands) partitions() *cobra.Command {
 	type answer struct {
-		Partitions []query.Partition `json:"partitions"`
+		Partitions []client.Partition `json:"partitions"`
 	}
 	return c.system("partitions", "List the partitions: whose they are, and what waits in them",
 		"List the partitions of what is sent to instances: which orchestrator takes each, how many messages wait "+
 			"there, and how many it holds and has not settled.",
-		func(s query.System) any { return answer{s.Partitions} },
-		func(s query.System) error {
+		func(s client.SystemStatus) any { return answer{s.Partitions} },
+		func(s client.SystemStatus) error {
 			var rows [][]string
 			for _, p := range s.Partitions {
 				owner := cmp.Or(p.Owner, "nobody")
@@ -266,22 +269,22 @@ func (c *cli) partitions() *cobra.Command {
 		})
 }
 
-func (c *cli) queues() *cobra.Command {
+func (c systemCommands) taskQueues() *cobra.Command {
 	type answer struct {
-		Queues []query.WorkQueue `json:"queues"`
-		More   int               `json:"more,omitempty"`
+		TaskQueues []client.TaskQueue `json:"task_queues"`
+		More       int                `json:"more,omitempty"`
 	}
-	return c.system("queues", "List the queues of work: what waits for workers, and whether any ask for it",
-		"List the queues of work, one for each activity and tag: how much waits, how much workers hold, and how "+
-			"many requests of workers for more are open. Work that waits where nobody asks needs a worker with that "+
-			"activity and tag.",
-		func(s query.System) any { return answer{s.Queues, s.MoreQueues} },
-		func(s query.System) error {
-			if len(s.Queues) == 0 {
-				return c.print("there are no queues yet; the first piece of work, or the first worker, makes one")
+	return c.system("task-queues", "List the task queues: waiting tasks, and workers that ask for them",
+		"List the task queues, one for each activity and tag: the tasks that wait, the tasks that workers hold, "+
+			"and the open requests of workers for more. Tasks that wait where no worker asks need a worker with "+
+			"that activity and tag.",
+		func(s client.SystemStatus) any { return answer{s.TaskQueues, s.MoreTaskQueues} },
+		func(s client.SystemStatus) error {
+			if len(s.TaskQueues) == 0 {
+				return c.print("no task queues yet; the first activity task, or the first worker, creates one")
 			}
 			var rows [][]string
-			for _, q := range s.Queues {
+			for _, q := range s.TaskQueues {
 				note := ""
 				if q.Waiting > 0 && q.Receivers == 0 && q.Held == 0 {
 					note = "no worker takes it"
@@ -292,9 +295,28 @@ func (c *cli) queues() *cobra.Command {
 			if err := c.table([]string{"ACTIVITY", "TAG", "WAITING", "HELD", "ASKING", ""}, rows); err != nil {
 				return err
 			}
-			if s.MoreQueues > 0 {
-				return c.print("and %d others", s.MoreQueues)
+			if s.MoreTaskQueues > 0 {
+				return c.print("and %d others", s.MoreTaskQueues)
 			}
 			return nil
 		})
+}
+
+func (c systemCommands) recover() *cobra.Command {
+	return &cobra.Command{
+		Use: "recover", Short: "Let the orchestrators look whether NATS has lost something, and send it again",
+		Args: exactly(),
+		Long: `Let the orchestrators look whether NATS has all that it should have: work, timers, messages between instances. What is missing is sent again; what is there
+stays as it is. They do so by themselves when NATS has lost everything, and for single instances when they are overdue; this is for when a part of it may be lost, such as after a
+backup was restored.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
+				r, err := c.client.System().Recover(ctx)
+				if err != nil {
+					return err
+				}
+				return c.done(r, "the orchestrators look at all running instances; they begin within %s", r.Within)
+			})
+		},
+	}
 }

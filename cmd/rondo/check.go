@@ -19,15 +19,20 @@ import (
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/internal/database"
+	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // checking is one call of check.
 type checking struct {
 	c           *cli
 	filter      filter
-	promises    []string
+	acks        []string
 	withoutNATS bool
 	overdue     time.Duration
 	o           check.Options
@@ -36,7 +41,7 @@ type checking struct {
 	at, server string
 }
 
-// violations says how many were found. What they are stands in the output.
+// violations is the error of a check that found some; the output lists them.
 type violations int64
 
 func (v violations) Error() string { return fmt.Sprintf("violations were found: %d", int64(v)) }
@@ -45,9 +50,9 @@ func (c *cli) check() *cobra.Command {
 	k := &checking{c: c}
 	cmd := &cobra.Command{
 		Use:   "check [FILE...]",
-		Short: "Prove that nothing was lost: check all histories, and what clients were promised",
+		Short: "Prove that nothing was lost: check histories and acknowledgements",
 		Long: `Prove that nothing was lost. It reads the database, and changes nothing in it: the history of each instance must make sense, parents and children must agree, and
-what the database shows must be what the histories say. It asks NATS whether what instances wait for is there. With --promises, each start, message and end that a
+what the database shows must be what the histories say. It asks NATS whether what instances wait for is there. With --acks, each start, message and end that a
 client was told of must be in history, too.
 
 Database and NATS must be those of one system: where neither is named, they are those of the "dev" that runs in this directory; otherwise name both, or add
@@ -61,20 +66,20 @@ It exits with 0 if nothing was found, and with 7 if something was. "Prove that n
 		Example: `  rondo check
   rondo check --database postgres://rondo@db/rondo --nats nats://n1:4222
   rondo check --name fulfil --created-after 24h
-  rondo check --promises shop-1.jsonl --promises shop-2.jsonl --quiescent
+  rondo check --acks shop-1.jsonl --acks shop-2.jsonl --quiescent
   rondo history order-1 --export | rondo check -`,
 		Args: cobra.ArbitraryArgs,
 	}
 	k.filter.flags(cmd)
 	c.settings.database(cmd)
-	cmd.Flags().StringArrayVar(&k.promises, "promises", nil,
-		"a `file` with what a client was promised, one JSON object in a line; once for each client")
+	cmd.Flags().StringArrayVar(&k.acks, "acks", nil,
+		"a `file` with a client's acknowledgements, one JSON object in a line; once for each client")
 	cmd.Flags().BoolVar(&k.withoutNATS, "without-nats", false,
-		"do not ask NATS what is under way, nor for dead letters")
+		"do not ask NATS what is in flight, nor for dead letters")
 	cmd.Flags().BoolVar(&k.o.Quiescent, "quiescent", false,
-		"nothing may be under way: no promise, no work, no timer that is due")
+		"nothing may be in flight: no outbox entry, no task, no timer that is due")
 	cmd.Flags().DurationVar(&k.overdue, "overdue", check.Overdue,
-		"how long something may be under way; 0 for any `time`")
+		"how long something may be in flight; 0 for any `time`")
 	cmd.Flags().BoolVar(&k.o.NothingRemoved, "nothing-removed", false,
 		"nothing was deleted, pruned or left out of an export: what is not there is lost")
 	cmd.Flags().IntVar(&k.o.Most, "most", 100, "how many violations are printed; the others are counted")
@@ -83,25 +88,26 @@ It exits with 0 if nothing was found, and with 7 if something was. "Prove that n
 }
 
 func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
-	if k.o.Filter, err = k.filter.read(k.c.now()); err != nil {
+	only, err := k.filter.read(k.c.now())
+	if err != nil {
 		return err
 	}
-	only := k.o.Filter
+	k.o.Filter = storeFilter(only)
 	only.IDPrefix = ""
 	switch {
 	case k.o.Most < 1:
 		return misuse("--most %d: at least one has to be printed", k.o.Most)
 	case k.overdue < 0:
 		return misuse("--overdue %v is less than no time", k.overdue)
-	case len(k.promises) > 0 && !isEmpty(only):
-		return misuse("which promises are meant? With --promises, only --prefix-of-id can say which instances")
+	case len(k.acks) > 0 && !isEmpty(only):
+		return misuse("which acknowledgements are meant? With --acks, only --prefix-of-id can say which instances")
 	case len(files) > 0 && cmd.Flags().Changed(databaseSetting):
 		return misuse("either --database or files: say one of the two")
 	}
 	if k.o.Overdue = k.overdue; k.overdue == 0 {
 		k.o.Overdue = -1
 	}
-	closeAll, err := k.openPromises()
+	closeAll, err := k.openAcks()
 	if err != nil {
 		return err
 	}
@@ -113,28 +119,39 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 }
 
 // isEmpty reports whether a filter lets everything through.
-func isEmpty(f history.Filter) bool {
+func isEmpty(f client.Filter) bool {
 	return f.Name == "" && f.Version == "" && f.Parent == "" && len(f.Statuses)+len(f.Attributes)+len(f.IDs) == 0 &&
 		!f.RootsOnly &&
 		f.CreatedAfter.IsZero() && f.CreatedBefore.IsZero() && f.EndedBefore.IsZero()
 }
 
-// openPromises opens the logs, so that one that is missing is told at once.
-func (k *checking) openPromises() (closeAll func(), err error) {
+// storeFilter converts a filter for the checker, which reads the store.
+func storeFilter(f client.Filter) history.Filter {
+	out := history.Filter{IDs: f.IDs, IDPrefix: f.IDPrefix, Name: f.Name, Version: f.Version, Parent: f.Parent,
+		Attributes: f.Attributes, CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore,
+		EndedBefore: f.EndedBefore, RootsOnly: f.RootsOnly}
+	for _, s := range f.Statuses {
+		out.Statuses = append(out.Statuses, round.Status(s))
+	}
+	return out
+}
+
+// openAcks opens the logs, so that a missing one is an error before the check begins.
+func (k *checking) openAcks() (closeAll func(), err error) {
 	var open []*os.File
 	closeAll = func() {
 		for _, f := range open {
 			_ = f.Close() // it was only read
 		}
 	}
-	for _, name := range k.promises {
+	for _, name := range k.acks {
 		f, err := os.Open(name)
 		if err != nil {
 			closeAll()
-			return nil, usageError{fmt.Errorf("--promises: %w", err)}
+			return nil, usageError{fmt.Errorf("--acks: %w", err)}
 		}
 		open = append(open, f)
-		k.o.Promises = append(k.o.Promises, check.Promises{Name: name, Each: check.ReadLog(f)})
+		k.o.Acknowledgements = append(k.o.Acknowledgements, check.Acknowledgements{Name: name, Each: check.ReadLog(f)})
 	}
 	return closeAll, nil
 }
@@ -154,13 +171,13 @@ func (k *checking) database(cmd *cobra.Command) error {
 		return err
 	}
 	if s.print {
-		return app.PrintConfig(k.c.out, &config, s.table, r)
+		return s.printConfig(k.c.out, &config, r)
 	}
 	k.at = s.forDatabase.Get(&config)
 	ctx, cancel := k.within(cmd.Context())
 	defer cancel()
 	if !k.withoutNATS {
-		n := config.NATS
+		n := brokerConfig(&config)
 		n.Setup, n.Name, n.Logger = natsbroker.Use, "rondo check", slog.New(slog.DiscardHandler)
 		dial, stop := context.WithTimeout(ctx, dialFor)
 		b, err := natsbroker.Connect(dial, n)
@@ -168,11 +185,11 @@ func (k *checking) database(cmd *cobra.Command) error {
 		if err != nil {
 			return fmt.Errorf("%w; --without-nats checks the database alone", notConnected(err))
 		}
-		defer b.Close()
+		defer func() { _ = b.Close() }() // it has only read
 		k.server = b.Server()
-		k.o.Broker, k.o.Dead, k.o.Prefix, k.o.DeadFor = b, b, config.NATS.Prefix, config.NATS.DeadFor
+		k.o.Broker, k.o.Dead, k.o.Prefix, k.o.DeadLetterTTL = b, b, config.Streams.Prefix, config.Streams.DeadLetterTTL
 	}
-	store, err := app.OpenReadOnly(ctx, config.Database.URL, slog.New(slog.DiscardHandler))
+	store, err := database.OpenReadOnly(ctx, config.Database.URL, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return inTime(ctx, err)
 	}
@@ -180,14 +197,14 @@ func (k *checking) database(cmd *cobra.Command) error {
 	return errors.Join(err, store.Close())
 }
 
-// oneSystem finds the database where it is not named, and refuses two addresses that may be of two
-// systems: a database that is judged by what another system's NATS holds proves nothing, and says
-// that all is well.
-func (k *checking) oneSystem(cmd *cobra.Command, config *app.Config, r app.Reading) error {
+// oneSystem finds the database if it is not named, and refuses two addresses that may belong to two
+// systems: a database checked against the NATS of another system proves nothing, and the check
+// would succeed.
+func (k *checking) oneSystem(cmd *cobra.Command, config *app.Config, r settings.Reading) error {
 	s := &k.c.settings
 	named := config.Database.URL != ""
 	if cmd.Flags().Changed("dir") && r.From[databaseSetting] != "flag" {
-		named = false // what was typed comes before the environment, as for NATS
+		named = false // a flag comes before the environment, as for NATS
 	}
 	dev := "the dev in " + s.dir
 	ofDev := r.From["nats"] == dev
@@ -214,11 +231,11 @@ func (k *checking) oneSystem(cmd *cobra.Command, config *app.Config, r app.Readi
 }
 
 // natsOf says where the address of NATS is from.
-func natsOf(r app.Reading) string { return cmp.Or(r.From["nats"], r.From["nats-context"]) }
+func natsOf(r settings.Reading) string { return cmp.Or(r.From["nats"], r.From["nats-context"]) }
 
 // isOfDev reports whether the database that is named is that of the dev in the directory.
 func (c *connection) isOfDev(config *app.Config) bool {
-	at, err := app.ReadAddresses(c.dir)
+	at, err := devdir.Read(c.dir)
 	return err == nil && at.Database == c.forDatabase.Get(config) || sameFile(config.Database.URL, c.databaseOfDev())
 }
 
@@ -235,7 +252,7 @@ func sameFile(a, b string) bool {
 // databaseOfDev is the file that the dev in a directory has, "" if there is none.
 func (c *connection) databaseOfDev() string {
 	names := []string{filepath.Join(c.dir, "rondo.db")}
-	if at, err := app.ReadAddresses(c.dir); err == nil {
+	if at, err := devdir.Read(c.dir); err == nil {
 		names = []string{at.Database, filepath.Join(c.dir, filepath.Base(at.Database))}
 	}
 	for _, name := range names {
@@ -246,7 +263,7 @@ func (c *connection) databaseOfDev() string {
 	return ""
 }
 
-// within bounds how long it may take, if somebody has said so.
+// within bounds the time of the check if there is a timeout.
 func (k *checking) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if k.c.timeout > 0 {
 		return context.WithTimeout(ctx, k.c.timeout)
@@ -301,20 +318,21 @@ func eachExport(name string, add func(name string, from io.Reader) error) error 
 		if err != nil {
 			return usageError{err}
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // it was only read
 		return add(path, f)
 	})
 }
 
-// check checks, and tells.
+// check checks a store, and prints the report.
 func (k *checking) check(ctx context.Context, store check.Store) error {
 	drawn, began := false, k.c.now()
 	if k.c.terminal {
 		k.o.Progress = func(r check.Report) {
 			if k.c.now().Sub(began) >= progressAfter {
 				drawn = true
-				fmt.Fprintf(k.c.problems, "%schecked %d instances, %d events, %d promises; %d violations", clearLine,
-					r.Instances, r.Events, r.Promises, r.Total())
+				fmt.Fprintf(k.c.problems, "%schecked %d instances, %d events, %d acknowledgements; %d violations",
+					clearLine,
+					r.Instances, r.Events, r.Acknowledgements, r.Total())
 			}
 		}
 	}
@@ -329,7 +347,7 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 	case err != nil:
 		return inTime(ctx, err)
 	}
-	if err := k.tell(r); err != nil {
+	if err := k.print(r); err != nil {
 		return err
 	}
 	if n := r.Total(); n > 0 {
@@ -338,14 +356,14 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 	return nil
 }
 
-// checked is a report with what was looked at, as JSON.
+// checked is a report as JSON, with the systems that it is about.
 type checked struct {
 	Database string `json:"database,omitempty"` // not for exported histories
 	NATS     string `json:"nats,omitempty"`     // not if it was not asked
 	check.Report
 }
 
-func (k *checking) tell(r check.Report) error {
+func (k *checking) print(r check.Report) error {
 	if k.c.asJSON() {
 		server, _, _ := strings.Cut(k.server, ", ") // without its version
 		return k.c.json(checked{k.at, server, r})
@@ -363,13 +381,13 @@ func (k *checking) tell(r check.Report) error {
 		line("database", "%s", k.at)
 	}
 	line("NATS", "%s", cmp.Or(k.server, "was not asked"))
-	line("looked at", "%d instances, %d executions, %d events, %d promises", r.Instances, r.Executions,
-		r.Events, r.Promises)
+	line("looked at", "%d instances, %d executions, %d events, %d acknowledgements", r.Instances, r.Executions,
+		r.Events, r.Acknowledgements)
 	if r.Said > 0 {
 		line("", "%d starts and messages from one instance to another", r.Said)
 	}
-	if r.UnderWay+r.Refused+r.DeadLetters > 0 {
-		line("promises", "%d under way, %d starts for instances that were there, %d dead letters", r.UnderWay,
+	if r.InFlight+r.Refused+r.DeadLetters > 0 {
+		line("acks", "%d in flight, %d starts for instances that were there, %d dead letters", r.InFlight,
 			r.Refused, r.DeadLetters)
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.NotJudged)) {

@@ -10,24 +10,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// letter is a dead letter as JSON.
+// [letter] is a dead letter as JSON.
 type letter struct {
-	Number         uint64         `json:"number"`
-	Reason         string         `json:"reason"`
-	Detail         string         `json:"detail,omitempty"`
-	By             string         `json:"by,omitempty"`
-	Attempts       int            `json:"attempts,omitempty"`
-	Subject        string         `json:"subject"`
-	ID             string         `json:"id,omitempty"`
-	Header         events.Header  `json:"header,omitempty"`
-	Body           events.Payload `json:"body,omitempty"`
-	Raw            []byte         `json:"raw,omitempty"` // a body that is no JSON
-	Lost           bool           `json:"lost,omitempty"`
-	Stored         time.Time      `json:"stored,omitzero"`
-	DeadLetteredAt time.Time      `json:"dead_lettered_at"`
+	Number         uint64        `json:"number"`
+	Reason         string        `json:"reason"`
+	Detail         string        `json:"detail,omitempty"`
+	By             string        `json:"by,omitempty"`
+	Attempts       int           `json:"attempts,omitempty"`
+	Subject        string        `json:"subject"`
+	ID             string        `json:"id,omitempty"`
+	Header         events.Header `json:"header,omitempty"`
+	Body           codec.Payload `json:"body,omitempty"`
+	Raw            []byte        `json:"raw,omitempty"` // a body that is not JSON
+	Lost           bool          `json:"lost,omitempty"`
+	Stored         time.Time     `json:"stored,omitzero"`
+	DeadLetteredAt time.Time     `json:"dead_lettered_at"`
 }
 
 func letterOf(l broker.DeadLetter) letter {
@@ -37,15 +38,18 @@ func letterOf(l broker.DeadLetter) letter {
 		Lost: l.Lost, Stored: l.StoredAt, DeadLetteredAt: l.DeadLetteredAt,
 	}
 	if json.Valid(l.Body) {
-		out.Body = events.Payload(l.Body)
+		out.Body = codec.Payload(l.Body)
 	} else {
 		out.Raw = l.Body
 	}
 	return out
 }
 
-// deadLetters are the commands about dead letters.
-func (c *cli) deadLetters() *cobra.Command {
+// letterCommands has the commands about dead letters.
+type letterCommands struct{ *cli }
+
+// deadLetters is the command with all of them.
+func (c letterCommands) deadLetters() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "deadletters", Short: "List, show, replay and drop dead letters", Args: cobra.ArbitraryArgs,
 		Long: `A dead letter is a message that could not be processed: it could not be decoded, no instance or worker takes it, or each attempt failed. Dead letters are kept for a while, with the reason.
@@ -94,7 +98,7 @@ When the cause is mended, they can be sent once more.`,
 	return cmd
 }
 
-func (c *cli) listLetters(ctx context.Context, after uint64, limit int) error {
+func (c letterCommands) listLetters(ctx context.Context, after uint64, limit int) error {
 	all, err := c.bus.DeadLetters(ctx, after, limit)
 	if err != nil {
 		return err
@@ -120,7 +124,7 @@ func (c *cli) listLetters(ctx context.Context, after uint64, limit int) error {
 	return c.table([]string{"NUMBER", "DEAD-LETTERED", "REASON", "SUBJECT", "DETAIL"}, rows)
 }
 
-func (c *cli) showLetter(l letter) error {
+func (c letterCommands) showLetter(l letter) error {
 	if c.asJSON() {
 		return c.json(l)
 	}
@@ -170,7 +174,7 @@ func numbers(args []string, cmd *cobra.Command) (out []uint64, err error) {
 	return out, nil
 }
 
-func (c *cli) oneLetter(name, short string, do func(context.Context, uint64) error) *cobra.Command {
+func (c letterCommands) oneLetter(name, short string, do func(context.Context, uint64) error) *cobra.Command {
 	return &cobra.Command{Use: name + " NUMBER", Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		n, err := numbers(args, cmd)
 		if err != nil {
@@ -183,7 +187,7 @@ func (c *cli) oneLetter(name, short string, do func(context.Context, uint64) err
 	}}
 }
 
-func (c *cli) manyLetters(name, short, said string, do func(context.Context, uint64) error) *cobra.Command {
+func (c letterCommands) manyLetters(name, short, said string, do func(context.Context, uint64) error) *cobra.Command {
 	return &cobra.Command{Use: name + " NUMBER...", Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		all, err := numbers(args, cmd)
 		if err != nil {

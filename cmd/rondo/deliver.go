@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// takenWithin is for how long what becomes of a message is waited for. It is stored by then, and is
-// taken sooner or later.
+// takenWithin is how long a command waits for the outcome of a message. The message is stored by
+// then, and the instance takes it sooner or later.
 const takenWithin = 3 * time.Second
 
 // dropped is the error about a message of which nothing came.
@@ -25,8 +25,8 @@ type dropped struct {
 
 func (e dropped) Error() string { return e.instance + " " + e.why }
 
-// deliver sends a message and tells what becomes of it.
-func (c *cli) deliver(ctx context.Context, command string, m events.Message, said string) error {
+// deliver sends a message and prints its outcome.
+func (c messageCommands) deliver(ctx context.Context, command string, m events.Message, said string) error {
 	if err := events.CheckInstance(m.Instance); err != nil {
 		return usageError{err}
 	}
@@ -51,10 +51,10 @@ func (c *cli) deliver(ctx context.Context, command string, m events.Message, sai
 	case reason == round.NoChange, reason == round.HasEnded && controls:
 		said = fmt.Sprintf("%s: nothing is to be done: it is %s", m.Instance, r.Status)
 	case reason == round.UnknownInstance:
-		return fmt.Errorf("instance %q: %w", m.Instance, history.ErrNoInstance)
-	case reason == round.NobodyWaits:
+		return fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance)
+	case reason == round.NoWaiter:
 		return dropped{m.Instance, "does not wait for this event now, so it was dropped",
-			"`rondo show` tells what it waits for; a message in a queue (`rondo enqueue`) would have been kept", failed}
+			"`rondo show` tells what it waits for; a message in a mailbox (`rondo send`) would have been kept", failed}
 	case reason == round.WrongType:
 		return dropped{m.Instance, "refused it: " + r.Detail, "", failed}
 	case reason == round.HasEnded:
@@ -72,11 +72,11 @@ func whyNot(r orchestration.Receipt) string {
 	return r.Reason
 }
 
-// notTaken tells of a message that waits.
-func (c *cli) notTaken(ctx context.Context, command string, m events.Message) error {
-	if _, err := c.client.Instance(ctx, m.Instance); errors.Is(err, history.ErrNoInstance) {
+// notTaken reports a message that no instance has taken yet.
+func (c messageCommands) notTaken(ctx context.Context, command string, m events.Message) error {
+	if _, err := c.client.Instances().Get(ctx, m.Instance); errors.Is(err, client.ErrNoInstance) {
 		return fmt.Errorf("it is sent, but instance %q: %w; if one is started within a minute, it gets it", m.Instance,
-			history.ErrNoInstance)
+			client.ErrNoInstance)
 	}
 	return c.done(sent{m.Instance, command},
 		"it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")

@@ -14,18 +14,14 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
-	"github.com/rondo-run/rondo/internal/process"
-	"github.com/rondo-run/rondo/internal/query"
-	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// finding is what was found about one thing.
+// finding is the result of one examination.
 type finding struct {
 	What   string `json:"what"`
-	State  string `json:"state"` // ok, look (somebody should), or bad
+	State  string `json:"state"` // ok, look (the operator should), or bad
 	Detail string `json:"detail"`
 	Advice string `json:"advice,omitempty"`
 }
@@ -64,18 +60,18 @@ dead letters. It changes nothing. It exits with 1 if something is bad.`,
 				return err
 			}
 			if c.settings.print {
-				return app.PrintConfig(c.out, &config, c.settings.table, r)
+				return c.settings.printConfig(c.out, &config, r)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(max(c.timeout, 0), patience))
 			defer cancel()
 			e := &examination{c: c}
-			e.examine(ctx, config.NATS)
-			return e.tell()
+			e.examine(ctx, brokerConfig(&config))
+			return e.print()
 		},
 	}
 }
 
-func (e *examination) tell() error {
+func (e *examination) print() error {
 	worst := fine
 	for _, f := range e.found {
 		if f.State == bad || worst == fine {
@@ -113,7 +109,7 @@ func (e *examination) examine(ctx context.Context, config natsbroker.Config) {
 			"%s", strings.TrimPrefix(err.Error(), "nats: "))
 		return
 	}
-	e.c.bus, e.c.client = b, client.New(b, client.Options{Name: "rondo"})
+	e.c.bus, e.c.client = b, busclient.New[*client.Client](b, busclient.Options{Name: "rondo"})
 	e.note("NATS", fine, "", "%s", b.Server())
 	e.streams(ctx, config)
 	e.orchestrators(ctx)
@@ -123,7 +119,7 @@ func (e *examination) examine(ctx context.Context, config natsbroker.Config) {
 	e.deadLetters(ctx)
 }
 
-// streams verifies what is kept in NATS.
+// streams verifies the streams, consumers and buckets in NATS.
 func (e *examination) streams(ctx context.Context, config natsbroker.Config) {
 	config.Setup = natsbroker.Verify
 	b, err := natsbroker.Connect(ctx, config)
@@ -143,10 +139,10 @@ func (e *examination) streams(ctx context.Context, config natsbroker.Config) {
 
 func (e *examination) orchestrators(ctx context.Context) {
 	began := e.c.now()
-	s, err := e.c.client.System(ctx)
+	s, err := e.c.client.System().Status(ctx)
 	took := e.c.now().Sub(began)
 	switch {
-	case errors.Is(err, broker.ErrNobody):
+	case errors.Is(err, broker.ErrNoResponders):
 		e.note("orchestrators", bad, "start one: your program with `orchestrator`, or `rondo dev`", "none answers")
 		return
 	case errors.Is(err, broker.ErrPermission):
@@ -170,10 +166,10 @@ func (e *examination) orchestrators(ctx context.Context) {
 	e.queues(s)
 }
 
-// processes looks at what each process says of itself.
+// processes examines the answers of all processes to a discovery request.
 func (e *examination) processes(ctx context.Context) {
 	began := e.c.now()
-	all, err := e.c.client.Processes(ctx)
+	all, err := e.c.client.System().Processes(ctx)
 	took := e.c.now().Sub(began)
 	if errors.Is(err, broker.ErrPermission) {
 		e.note("workers", look, mayAsk, "unknown: this user may not ask them")
@@ -185,7 +181,7 @@ func (e *examination) processes(ctx context.Context) {
 	}
 	workers, builds := 0, make(map[string][]string)
 	for _, p := range all {
-		if p.Kind == process.Worker {
+		if p.Kind == client.KindWorker {
 			workers++
 		}
 		if p.Build != "" && !slices.Contains(builds[p.Kind], p.Build) {
@@ -210,15 +206,15 @@ func (e *examination) processes(ctx context.Context) {
 	} else {
 		e.note("workers", fine, "", "%d alive", workers)
 	}
-	for _, kind := range []string{process.Orchestrator, process.Worker} {
+	for _, kind := range []string{client.KindOrchestrator, client.KindWorker} {
 		if len(builds[kind]) > 1 {
-			e.note("versions", look, "is a deployment under way?", "%ss of %d builds are running: %s", kind,
+			e.note("versions", look, "is a deployment in progress?", "%ss of %d builds are running: %s", kind,
 				len(builds[kind]), strings.Join(builds[kind], "; "))
 		}
 	}
 }
 
-func (e *examination) partitions(s query.System) {
+func (e *examination) partitions(s client.SystemStatus) {
 	for _, p := range s.Partitions {
 		switch {
 		case p.Owner == "":
@@ -231,9 +227,9 @@ func (e *examination) partitions(s query.System) {
 	}
 }
 
-func (e *examination) queues(s query.System) {
+func (e *examination) queues(s client.SystemStatus) {
 	var waiting int64
-	for _, q := range s.Queues {
+	for _, q := range s.TaskQueues {
 		waiting += q.Waiting
 		if q.Waiting > 0 && q.Receivers == 0 && q.Held == 0 {
 			tag := ""
@@ -241,18 +237,18 @@ func (e *examination) queues(s query.System) {
 				tag = " with the tag " + q.Tag
 			}
 			e.note("workers", look, "start a worker that has the activity "+q.Activity+tag,
-				"%d pieces of work for %s%s wait, and nobody takes them", q.Waiting, q.Activity, tag)
+				"%d activity tasks for %s%s wait, and nobody takes them", q.Waiting, q.Activity, tag)
 		}
 	}
-	e.note("work", fine, "", "%d queues, %d pieces of work wait", len(s.Queues)+s.MoreQueues, waiting)
+	e.note("tasks", fine, "", "%d task queues, %d tasks wait", len(s.TaskQueues)+s.MoreTaskQueues, waiting)
 }
 
 // database asks an orchestrator for something that it has to look up.
 func (e *examination) database(ctx context.Context) {
 	began := e.c.now()
-	switch _, err := e.c.client.Instance(ctx, "rondo-doctor"); {
-	case err == nil, errors.Is(err, history.ErrNoInstance):
-	case errors.Is(err, broker.ErrNobody):
+	switch _, err := e.c.client.Instances().Get(ctx, "rondo-doctor"); {
+	case err == nil, errors.Is(err, client.ErrNoInstance):
+	case errors.Is(err, broker.ErrNoResponders):
 		return
 	case errors.Is(err, broker.ErrPermission):
 		e.note("database", look, mayAsk, "unknown: this user may not ask the orchestrators")
@@ -266,7 +262,7 @@ func (e *examination) database(ctx context.Context) {
 
 // instances looks for those that do not go on by themselves.
 func (e *examination) instances(ctx context.Context) {
-	n, err := e.c.client.Count(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, 0)
+	n, err := e.c.client.Instances().Count(ctx, client.Filter{Statuses: []client.Status{client.Halted}}, 0)
 	switch {
 	case err != nil: // the database was looked at before
 	case n > 0:
@@ -292,24 +288,5 @@ func (e *examination) deadLetters(ctx context.Context) {
 		e.note("dead letters", look, "`rondo deadletters` tells why", "100 or more dead letters")
 	default:
 		e.note("dead letters", look, "`rondo deadletters` tells why", "%d %s", len(list), word)
-	}
-}
-
-func (c *cli) recover() *cobra.Command {
-	return &cobra.Command{
-		Use: "recover", Short: "Let the orchestrators look whether NATS has lost something, and send it again",
-		Args: exactly(),
-		Long: `Let the orchestrators look whether NATS has all that it should have: work, timers, messages between instances. What is missing is sent again; what is there
-stays as it is. They do so by themselves when NATS has lost everything, and for single instances when they are overdue; this is for when a part of it may be lost, such as after a
-backup was restored.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.connected(cmd, patience, func(ctx context.Context) error {
-				r, err := c.client.Recover(ctx)
-				if err != nil {
-					return err
-				}
-				return c.done(r, "the orchestrators look at all running instances; they begin within %s", r.Within)
-			})
-		},
 	}
 }

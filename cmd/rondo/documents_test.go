@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
@@ -55,7 +56,7 @@ func TestCommandsInDocuments(t *testing.T) {
 // must have them.
 func TestFlagsInDocuments(t *testing.T) {
 	known := make(map[string]bool)
-	for _, s := range app.Settings("") {
+	for _, s := range settings.For("") {
 		known["--"+s.Name] = true
 	}
 	var add func(*cobra.Command)
@@ -92,7 +93,7 @@ func TestFlagsInDocuments(t *testing.T) {
 var (
 	flagAlone = regexp.MustCompile("`(--[a-z][a-z-]*)")
 	inline    = regexp.MustCompile("`([^`]+)`")
-	// complaint is what the command line says when something is wrong, and no command.
+	// complaint is an error of the command line, and not a command.
 	complaint = regexp.MustCompile(`^rondo( [a-z-]+)*: `)
 )
 
@@ -157,8 +158,8 @@ func ours(words []string) bool {
 // programCommands are those of a program that was made with package app.
 var programCommands = []string{"dev", "orchestrator", "worker", "migrate", "help", "version"}
 
-// shell takes a line apart as a shell does: into commands, and those into words. What is redirected
-// is left out.
+// shell splits a line as a shell does: into commands, and those into words. It leaves out
+// redirections.
 func shell(line string) (commands [][]string) {
 	var words []string
 	var word strings.Builder
@@ -210,7 +211,7 @@ func shell(line string) (commands [][]string) {
 	return commands
 }
 
-// check tells what is wrong with a command. Nothing is done.
+// check returns the mistake in a command, without executing it.
 func (c typed) check() error {
 	if path.Base(c.words[0]) != "rondo" {
 		return settingsOf(c.words[1], c.words[2:])
@@ -243,7 +244,7 @@ func (c typed) check() error {
 	return nil
 }
 
-// settingsOf tells what is wrong with the settings of a command of package app.
+// settingsOf returns the mistake in the settings of a command of package app.
 func settingsOf(command string, args []string) error {
 	if command == "help" || command == "version" {
 		if len(args) > 0 && !slices.Contains(programCommands, args[0]) {
@@ -255,7 +256,7 @@ func settingsOf(command string, args []string) error {
 		args = slices.Delete(slices.Clone(args), i, i+2)
 	}
 	config := app.Defaults(app.Command(command))
-	r, problems := app.ReadSettings(&config, app.Settings(app.Command(command)), args, func(string) (string, bool) {
+	r, problems := settings.Read(&config, settings.For(command), args, func(string) (string, bool) {
 		return "", false
 	})
 	for _, rest := range r.Rest {
@@ -281,7 +282,7 @@ func TestCommandsInDocumentsAreNoticed(t *testing.T) {
 		"    rondo list \\\n      --count":                                      "",
 		"```sh\nrondo show order-1 >out\n```":                                   "",
 		"```console\n$ bin/rondo raise o e '{\"a\": 1}'\nit was sent\n```":      "",
-		"type `rondo show`, or `bin/rondo queues`":                              "",
+		"type `rondo show`, or `bin/rondo task-queues`":                         "",
 		"    rondo show: NATS cannot be reached":                                "-",
 		"the stream `RONDO`, `rondo.start.x.y`, and rondo is what it is called": "-",
 		"    the worker rondo worker":                                           "-",

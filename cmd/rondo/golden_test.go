@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// goldens is where what commands print as JSON is kept. Programs rely on it: fields may be added,
-// and nothing else may change.
+// goldens is the directory with the JSON output of commands. Programs rely on it: fields may be
+// added, and nothing else may change.
 const goldens = "testdata/json"
 
 // changingJSON are further parts that are never the same, in JSON.
@@ -81,7 +81,7 @@ func golden(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// TestEachCommandHasAGolden wants that nobody forgets one.
+// TestEachCommandHasAGolden shows that no command lacks a golden file.
 func TestEachCommandHasAGolden(t *testing.T) {
 	// These print nothing of their own, run for ever, or are tested elsewhere.
 	without := []string{"dev", "orchestrator", "worker", "migrate", "completion", "exit-codes", "help"}

@@ -12,7 +12,7 @@ import (
 // This file has help fit into 80 columns. Examples stay as they are: a command that is broken
 // cannot be copied.
 
-// helpText is cobra's own template, with what wraps in it.
+// helpText is cobra's own template, with the function wrap.
 const helpText = `{{with (or .Long .Short)}}{{wrap .}}
 
 {{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
@@ -47,8 +47,8 @@ func init() {
 	cobra.AddTemplateFunc("flags", flagRows)
 }
 
-// flagRows are the flags with what they mean, which stands below them where it does not fit beside
-// them.
+// flagRows are the flags with their descriptions, which stand below a flag if they do not fit
+// beside it.
 func flagRows(set *pflag.FlagSet) string {
 	set.VisitAll(func(f *pflag.Flag) {
 		if f.DefValue == "[]" { // nothing is the default

@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// errNoProcess says that nobody answers whose log level it could be.
+// errNoProcess says that no process has answered the request for its log level.
 var errNoProcess = errors.New("no process answers")
 
-func (c *cli) logLevel() *cobra.Command {
-	var change process.Change
+func (c systemCommands) logLevel() *cobra.Command {
+	var change client.LogLevelChange
 	var after time.Duration
 	cmd := &cobra.Command{
 		Use: "log-level [LEVEL]", Short: "Tell or change what the running processes log", Args: between(0, "LEVEL"),
@@ -40,10 +40,10 @@ process ends. What orchestrations and activities log is shown from info on, or f
 			case cmd.Flags().Changed("for") && after <= 0:
 				return misuse("--for %v is no time", after)
 			case after > 0:
-				change.For = after.String()
+				change.For = after
 			}
 			return c.connected(cmd, patience, func(ctx context.Context) error {
-				all, err := c.client.LogLevels(ctx, change)
+				all, err := c.client.System().SetLogLevel(ctx, change)
 				if err != nil {
 					return err
 				}
@@ -57,7 +57,7 @@ process ends. What orchestrations and activities log is shown from info on, or f
 	return cmd
 }
 
-func (c *cli) logLevelsShown(all []process.Logging, change process.Change) error {
+func (c systemCommands) logLevelsShown(all []client.LogLevel, change client.LogLevelChange) error {
 	if len(all) == 0 && change.Process != "" {
 		return fmt.Errorf("%w that is %s", errNoProcess, change.Process)
 	}
@@ -78,8 +78,8 @@ func (c *cli) logLevelsShown(all []process.Logging, change process.Change) error
 	switch {
 	case c.asJSON():
 		err = c.json(struct {
-			Processes []process.Logging `json:"processes"`
-		}{append([]process.Logging{}, all...)})
+			Processes []client.LogLevel `json:"processes"`
+		}{append([]client.LogLevel{}, all...)})
 	case len(all) == 0:
 		err = c.print("no process answers; start one: your program, or `rondo dev`")
 	default:

@@ -12,16 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/timeline"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // filter are the flags that say which instances are meant.
 type filter struct {
-	f                                        history.Filter
+	f                                        client.Filter
 	statuses                                 []string
 	createdAfter, createdBefore, endedBefore string
 }
@@ -29,7 +28,7 @@ type filter struct {
 func (f *filter) flags(cmd *cobra.Command) {
 	x := cmd.Flags()
 	x.StringSliceVar(&f.statuses, "status", nil,
-		"only those of a `status`: "+words(round.Statuses())+"; several with commas")
+		"only those of a `status`: "+words(client.Statuses())+"; several with commas")
 	x.StringVar(&f.f.Name, "name", "", "only those of an `orchestration`")
 	x.StringVar(&f.f.Version, "version", "", "only those of a `version` of it")
 	x.StringVar(&f.f.IDPrefix, "prefix-of-id", "", "only those whose id begins with this `text`")
@@ -50,13 +49,13 @@ func words[T ~string](list []T) string {
 	return strings.Join(out, ", ")
 }
 
-// read checks what was said.
-func (f *filter) read(now time.Time) (history.Filter, error) {
+// read checks the flags, and makes a filter of them.
+func (f *filter) read(now time.Time) (client.Filter, error) {
 	for _, s := range f.statuses {
-		if !slices.Contains(round.Statuses(), round.Status(s)) {
-			return f.f, misuse("--status %q: there are %s", s, words(round.Statuses()))
+		if !slices.Contains(client.Statuses(), client.Status(s)) {
+			return f.f, misuse("--status %q: there are %s", s, words(client.Statuses()))
 		}
-		f.f.Statuses = append(f.f.Statuses, round.Status(s))
+		f.f.Statuses = append(f.f.Statuses, client.Status(s))
 	}
 	for _, t := range []struct {
 		name, said string
@@ -92,7 +91,10 @@ func moment(said string, now time.Time) (time.Time, error) {
 	return time.Parse(time.RFC3339, said)
 }
 
-func (c *cli) list() *cobra.Command {
+// lookCommands has the commands that print instances.
+type lookCommands struct{ *cli }
+
+func (c lookCommands) list() *cobra.Command {
 	var f filter
 	var limit int
 	var cursor string
@@ -118,11 +120,11 @@ func (c *cli) list() *cobra.Command {
 		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			if count {
-				n, err := c.client.Count(ctx, want, 0)
+				n, err := c.client.Instances().Count(ctx, want, 0)
 				if err != nil {
 					return err
 				}
-				return c.done(query.Count{Count: n}, "%d", n)
+				return c.done(counted{n}, "%d", n)
 			}
 			list, err := c.instances(ctx, want, limit, cursor)
 			if err != nil {
@@ -134,21 +136,25 @@ func (c *cli) list() *cobra.Command {
 	return cmd
 }
 
+// counted is a number of instances as JSON.
+type counted struct {
+	Count int64 `json:"count"`
+}
+
 // instances reads as many pages as are wanted.
-func (c *cli) instances(ctx context.Context, f history.Filter, limit int, cursor string) (out query.List, err error) {
-	out.Instances = []query.Instance{}
+func (c lookCommands) instances(ctx context.Context, f client.Filter, limit int,
+	cursor string) (out client.InstanceList, err error) {
+	out.Instances = []client.Instance{}
 	for out.Next = cursor; limit == 0 || len(out.Instances) < limit; {
 		size := 500
 		if limit > 0 {
 			size = min(size, limit-len(out.Instances))
 		}
-		page, err := c.client.List(ctx, f, history.Page{Limit: size, Cursor: out.Next})
+		page, err := c.client.Instances().List(ctx, f, client.Page{Limit: size, Cursor: out.Next})
 		if err != nil {
 			return out, err
 		}
-		for _, i := range page.Instances {
-			out.Instances = append(out.Instances, query.InstanceOf(i))
-		}
+		out.Instances = append(out.Instances, page.Instances...)
 		if out.Next = page.Next; out.Next == "" {
 			break
 		}
@@ -156,7 +162,7 @@ func (c *cli) instances(ctx context.Context, f history.Filter, limit int, cursor
 	return out, nil
 }
 
-func (c *cli) listed(list query.List) error {
+func (c lookCommands) listed(list client.InstanceList) error {
 	if c.asJSON() {
 		return c.json(list)
 	}
@@ -169,7 +175,7 @@ func (c *cli) listed(list query.List) error {
 		if len(i.CustomStatus) > 0 && !i.Status.Ended() {
 			status += " " + i.CustomStatus.String()
 		}
-		rows = append(rows, []string{i.Instance, i.Name + " " + i.Version, c.ago(i.CreatedAt),
+		rows = append(rows, []string{i.ID, i.Name + " " + i.Version, c.ago(i.CreatedAt),
 			c.ago(i.UpdatedAt), status})
 	}
 	if err := c.table([]string{"INSTANCE", "ORCHESTRATION", "BEGUN", "CHANGED", "STATUS"}, rows); err != nil {
@@ -183,14 +189,14 @@ func (c *cli) listed(list query.List) error {
 
 // shown is an instance with what it waits for, as JSON.
 type shown struct {
-	query.Instance
-	Waits []query.Wait           `json:"waits"`
-	More  int                    `json:"more_waits,omitempty"`
-	Notes []string               `json:"notes,omitempty"`
-	Value map[string]query.Value `json:"values,omitempty"`
+	client.Instance
+	Waits []client.Wait           `json:"waits"`
+	More  int                     `json:"more_waits,omitempty"`
+	Notes []string                `json:"notes,omitempty"`
+	Value map[string]client.Value `json:"values,omitempty"`
 }
 
-func (c *cli) show() *cobra.Command {
+func (c lookCommands) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show INSTANCE", Short: "Show how an instance stands: what it waits for, why, and what would help",
 		Long: "Show how an instance stands: what it waits for, and for how long; why it does not go on, if it " +
@@ -202,38 +208,32 @@ func (c *cli) show() *cobra.Command {
 	}
 }
 
-func (c *cli) showOne(ctx context.Context, id string) error {
-	info, err := c.client.Instance(ctx, id)
-	if errors.Is(err, history.ErrNoInstance) {
+func (c lookCommands) showOne(ctx context.Context, id string) error {
+	info, err := c.client.Instances().Get(ctx, id)
+	if errors.Is(err, client.ErrNoInstance) {
 		return c.notTakenUp(ctx, id, err)
 	}
 	if err != nil {
 		return err
 	}
-	w, err := c.client.Waiting(ctx, id)
+	w, err := c.client.Instances().Waiting(ctx, id)
 	if err != nil {
 		return err
 	}
-	values, err := c.client.Values(ctx, id)
+	values, err := c.client.Instances().Values(ctx, id)
 	if err != nil {
 		return err
 	}
-	s := shown{Instance: query.InstanceOf(info), Waits: w.Waits, More: w.More, Notes: w.Notes}
-	for k, v := range values {
-		if s.Value == nil {
-			s.Value = make(map[string]query.Value)
-		}
-		s.Value[k] = query.Value(v)
-	}
+	s := shown{Instance: info, Waits: w.Waits, More: w.More, Notes: w.Notes, Value: values}
 	if c.asJSON() {
 		return c.json(s)
 	}
 	return c.showText(s)
 }
 
-// notTakenUp says so if there is no instance because nobody knows the code that its start is for.
+// notTakenUp explains a missing instance if its start waits because no orchestrator has its code.
 func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
-	all, e := c.client.Processes(ctx)
+	all, e := c.client.System().Processes(ctx)
 	if e != nil {
 		return err
 	}
@@ -249,12 +249,12 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 	return err
 }
 
-func (c *cli) showText(s shown) error {
+func (c lookCommands) showText(s shown) error {
 	line := func(name, format string, args ...any) {
 		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+strings.Repeat(" ", 15))
 		fmt.Fprintf(c.out, "%-14s %s\n", name, text)
 	}
-	line("instance", "%s", s.Instance.Instance)
+	line("instance", "%s", s.ID)
 	line("orchestration", "%s %s", s.Name, s.Version)
 	line("status", "%s", s.Status)
 	if len(s.CustomStatus) > 0 {
@@ -278,15 +278,15 @@ func (c *cli) showText(s shown) error {
 	if len(s.Output) > 0 {
 		line("output", "%s", s.Output)
 	}
-	if s.Error != nil && s.Status != round.Halted { // a note says it, with what to do
+	if s.Error != nil && s.Status != client.Halted { // a note says it, with what to do
 		line("error", "%v", s.Error)
 		if at := s.Error.Place(); at != "" {
 			line("", "at %s; --output json has the whole stack", at)
 		}
-		if errors.Is(s.Error, &events.Error{Kind: events.Poison}) {
+		if errors.Is(s.Error, &failure.Error{Kind: failure.Poison}) {
 			line("", "rondo deadletters # lists what was tried too often; rondo deadletters replay tries it again")
 		}
-		line("", "rondo history %s", argument(s.Instance.Instance))
+		line("", "rondo history %s", argument(s.ID))
 	}
 	for _, k := range sortedKeys(s.Value) {
 		line("value", "%s = %s", k, s.Value[k].Data)
@@ -306,29 +306,29 @@ func (c *cli) showText(s shown) error {
 		line("", "and %d others", s.More)
 	}
 	for _, n := range s.Notes {
-		if !s.Status.Ended() { // otherwise it says again what stands above
+		if !s.Status.Ended() { // otherwise it repeats the lines above
 			line("note", "%s", n)
 		}
 	}
-	if s.Status == round.Suspended {
-		line("", "rondo resume %s", argument(s.Instance.Instance))
+	if s.Status == client.Suspended {
+		line("", "rondo resume %s", argument(s.ID))
 	}
 	return nil
 }
 
-// cure says what somebody can do about what is waited for.
-func (c *cli) cure(s shown, w query.Wait) string {
-	id := argument(s.Instance.Instance)
+// cure returns a hint on how the operator can end a wait, such as a command.
+func (c lookCommands) cure(s shown, w client.Wait) string {
+	id := argument(s.ID)
 	switch {
-	case s.Status.Ended() || s.Status == round.Suspended || s.Status == round.Halted:
+	case s.Status.Ended() || s.Status == client.Suspended || s.Status == client.Halted:
 		return ""
-	case w.Kind == round.WaitsForEvent:
+	case w.Kind == client.WaitsForEvent:
 		return fmt.Sprintf("rondo raise %s %s '<JSON>'", id, argument(w.Name))
-	case w.Kind == round.WaitsForQueue:
-		return fmt.Sprintf("rondo enqueue %s %s '<JSON>'", id, argument(w.Name))
-	case w.Kind == round.WaitsForChild:
+	case w.Kind == client.WaitsForMailbox:
+		return fmt.Sprintf("rondo send %s %s '<JSON>'", id, argument(w.Name))
+	case w.Kind == client.WaitsForChild:
 		return "rondo show " + argument(w.Instance)
-	case w.Kind == round.WaitsForTimer && !w.Due.IsZero() && w.Due.After(c.now()):
+	case w.Kind == client.WaitsForTimer && !w.Due.IsZero() && w.Due.After(c.now()):
 		return "it is due in " + span(w.Due.Sub(c.now()))
 	}
 	return ""
@@ -355,7 +355,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-func (c *cli) history() *cobra.Command {
+func (c lookCommands) history() *cobra.Command {
 	var execution int64
 	var export, clock, full bool
 	cmd := &cobra.Command{
@@ -375,7 +375,7 @@ came from outside; everything else the code has said.
 	cmd.Flags().BoolVar(&full, "full", false, "all of each input, result and message, however long")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.connected(cmd, patience, func(ctx context.Context) error {
-			x, err := c.client.History(ctx, args[0], execution)
+			x, err := c.client.Instances().History(ctx, args[0], execution)
 			if err != nil {
 				return err
 			}
@@ -392,22 +392,20 @@ came from outside; everything else the code has said.
 	return cmd
 }
 
-func (c *cli) tree() *cobra.Command {
+func (c lookCommands) tree() *cobra.Command {
 	return &cobra.Command{
 		Use: "tree INSTANCE", Short: "Show an instance with its children, and theirs", Args: exactly("INSTANCE"),
 		Example: "  rondo tree order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
-				nodes, err := c.client.Tree(ctx, args[0])
+				nodes, err := c.client.Instances().Tree(ctx, args[0])
 				if err != nil {
 					return err
 				}
 				if c.asJSON() {
-					out := query.Tree{Nodes: []query.Node{}}
-					for _, n := range nodes {
-						out.Nodes = append(out.Nodes, query.Node(n))
-					}
-					return c.json(out)
+					return c.json(struct {
+						Nodes []client.Node `json:"nodes"`
+					}{append([]client.Node{}, nodes...)})
 				}
 				return c.printTree(nodes)
 			})
@@ -416,13 +414,13 @@ func (c *cli) tree() *cobra.Command {
 }
 
 // printTree prints each node under its parent.
-func (c *cli) printTree(nodes []history.Node) error {
-	children := make(map[string][]history.Node)
+func (c lookCommands) printTree(nodes []client.Node) error {
+	children := make(map[string][]client.Node)
 	for _, n := range nodes[1:] {
 		children[n.Parent] = append(children[n.Parent], n)
 	}
-	var print func(n history.Node, mark, indent string) error
-	print = func(n history.Node, mark, indent string) error {
+	var print func(n client.Node, mark, indent string) error
+	print = func(n client.Node, mark, indent string) error {
 		if err := c.print("%s%s  %s  %s", mark, n.Instance, n.Name, n.Status); err != nil {
 			return err
 		}
@@ -442,15 +440,15 @@ func (c *cli) printTree(nodes []history.Node) error {
 
 // change is a line of watch as JSON.
 type change struct {
-	At       time.Time    `json:"at"`
-	Instance string       `json:"instance"`
-	Status   round.Status `json:"status"`
-	Custom   any          `json:"custom_status,omitempty"`
-	Output   any          `json:"output,omitempty"`
-	Error    any          `json:"error,omitempty"`
+	At       time.Time     `json:"at"`
+	Instance string        `json:"instance"`
+	Status   client.Status `json:"status"`
+	Custom   any           `json:"custom_status,omitempty"`
+	Output   any           `json:"output,omitempty"`
+	Error    any           `json:"error,omitempty"`
 }
 
-func (c *cli) watch() *cobra.Command {
+func (c lookCommands) watch() *cobra.Command {
 	return &cobra.Command{
 		Use: "watch INSTANCE", Short: "Tell each change of an instance's custom status, and how it ends",
 		Long: "Tell each change of an instance's custom status as it comes, and at last how it ends. Nothing is " +
@@ -462,17 +460,17 @@ func (c *cli) watch() *cobra.Command {
 	}
 }
 
-func (c *cli) watchOne(ctx context.Context, id string) error {
+func (c lookCommands) watchOne(ctx context.Context, id string) error {
 	for s, err := range c.client.WatchStatus(ctx, id) {
 		if err != nil {
 			return err
 		}
-		if err := c.done(change{At: c.now().UTC(), Instance: id, Status: round.Running, Custom: s.Data}, "%s  %s",
+		if err := c.done(change{At: c.now().UTC(), Instance: id, Status: client.Running, Custom: s.Data}, "%s  %s",
 			c.now().Format(time.TimeOnly), cmp.Or(s.Data.String(), "no status")); err != nil {
 			return err
 		}
 	}
-	info, err := c.client.Instance(ctx, id)
+	info, err := c.client.Instances().Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -487,7 +485,7 @@ func (c *cli) watchOne(ctx context.Context, id string) error {
 	if err := c.done(end, "%s  %s", c.now().Format(time.TimeOnly), what); err != nil {
 		return err
 	}
-	if info.Status != round.Completed {
+	if info.Status != client.Completed {
 		return endedError{id, info.Error}
 	}
 	return nil

@@ -1,16 +1,18 @@
-// Command rondo is the command line: it starts instances, talks to them, tells what they wait for
-// and what has happened to them, and looks after the system. `rondo help` lists what there is.
+// Command rondo is the command line: it starts instances, sends them messages, prints their waits
+// and their histories, and inspects and maintains the system. `rondo help` lists the commands.
 //
 //	main.go      the commands, and the codes with which they exit
 //	settings.go  where NATS is: flags, variables, a file, or the dev that runs here
-//	print.go     text for people, JSON for programs
+//	print.go     text for terminals, JSON for programs
 //	help.go      help that fits into 80 columns
-//	people.go    start, raise, enqueue, cancel, terminate, suspend, resume, wait
+//	start.go     start
+//	wait.go      wait
+//	send.go      raise, send, cancel, terminate, suspend, resume
 //	look.go      list, show, history, tree, watch
 //	remove.go    delete, prune
-//	care.go      orchestrators, partitions, queues
+//	care.go      orchestrators, workers, partitions, task queues, recover
 //	loglevel.go  log-level
-//	doctor.go    doctor, recover
+//	doctor.go    doctor
 //	check.go     check
 //	deadletters.go  dead letters
 //	schedules.go schedules
@@ -33,7 +35,9 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
-	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/internal/version"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -45,8 +49,8 @@ const (
 	failed      = 1
 	misused     = 2 // nothing was done, because the arguments mean nothing
 	notFound    = 3 // there is no such instance, execution, schedule, worker or dead letter
-	ended       = 4 // what was waited for has ended, but did not complete
-	nobodyThere = 5 // NATS cannot be reached, or no orchestrator answers, or none of them reaches its database
+	ended       = 4 // the instance waited for has ended, but did not complete
+	unavailable = 5 // NATS cannot be reached, or no orchestrator answers, or none of them reaches its database
 	timeIsOver  = 6
 	violated    = 7 // check has found something
 )
@@ -58,37 +62,41 @@ func main() {
 	os.Exit(code)
 }
 
-// cli is one call of the program.
+// cli is one call of the program: its input and output, its settings, and its connection. The
+// groups of commands share it.
 type cli struct {
-	in            io.Reader
-	out, problems io.Writer
-	terminal      bool // problems go to one
-	now           func() time.Time
+	printer
+	in io.Reader
 
 	settings connection
-	output   string
 	timeout  time.Duration
 	bus      *natsbroker.Bus // when it was asked for
 	client   *client.Client  // on the bus
 }
 
-// run does what the arguments say, and gives the exit code.
+// run executes the command of the arguments, and returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writer) int {
-	c := &cli{in: in, out: out, problems: problems, terminal: isTerminal(problems), now: time.Now}
+	c := &cli{in: in,
+		printer: printer{out: out, problems: problems, terminal: isTerminal(problems), now: time.Now}}
 	return c.run(ctx, args)
 }
 
 func (c *cli) run(ctx context.Context, args []string) int {
+	written := &output{to: c.out}
+	c.out = written
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(c.in)
-	root.SetOut(c.out)
+	root.SetOut(helpOutput{written})
 	root.SetErr(c.problems)
 	command, err := root.ExecuteContextC(ctx)
 	if c.client != nil {
 		if e := errors.Join(c.client.Close(), c.bus.Close()); err == nil && e != nil {
 			err = e
 		}
+	}
+	if err == nil && written.err != nil {
+		err = fmt.Errorf("write output: %w", written.err)
 	}
 	if err == nil {
 		return succeeded
@@ -116,7 +124,7 @@ const examples = `  rondo dev --demo                                  a whole sy
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "rondo", Short: "run and look after durable orchestrations", Long: about, Example: examples,
-		SilenceUsage: true, SilenceErrors: true, Version: app.Version("rondo"),
+		SilenceUsage: true, SilenceErrors: true, Version: version.Of("rondo"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return misuse("there is no command %q%s", args[0], suggestion(cmd, args[0]))
@@ -146,11 +154,15 @@ func (c *cli) root() *cobra.Command {
 			root.AddCommand(x)
 		}
 	}
-	add("people", c.start(), c.raise(), c.enqueue(), c.control("cancel"), c.control("terminate"), c.control("suspend"),
-		c.control("resume"), c.wait())
-	add("look", c.list(), c.show(), c.history(), c.tree(), c.watch())
-	add("care", c.doctor(), c.check(), c.orchestrators(), c.workers(), c.logLevel(), c.partitions(), c.queues(),
-		c.deadLetters(), c.schedules(), c.recover(), c.delete(), c.prune())
+	waits := waitCommands{c}
+	starts, messages, looks := startCommands{c, waits}, messageCommands{c}, lookCommands{c}
+	system, removals := systemCommands{c}, removeCommands{c}
+	add("people", starts.start(), messages.raise(), messages.send(), messages.control("cancel"),
+		messages.control("terminate"), messages.control("suspend"), messages.control("resume"), waits.wait())
+	add("look", looks.list(), looks.show(), looks.history(), looks.tree(), looks.watch())
+	add("care", c.doctor(), c.check(), system.orchestrators(), system.workers(), system.logLevel(),
+		system.partitions(), system.taskQueues(), letterCommands{c}.deadLetters(), scheduleCommands{c}.schedules(),
+		system.recover(), removals.delete(), removals.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -200,7 +212,7 @@ func between(least int, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// explain gives the exit code of an error, and what to do about it.
+// explain gives the exit code of an error, and a hint at the remedy.
 func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	var usage usageError
 	var exit endedError
@@ -215,17 +227,17 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
 	case errors.As(err, &exit):
 		return ended, ""
-	case errors.Is(err, app.ErrNotRunning):
-		return nobodyThere, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"
+	case errors.Is(err, devdir.ErrNotRunning):
+		return unavailable, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"
 	case errors.Is(err, errNotConnected):
-		return nobodyThere, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
-	case errors.Is(err, broker.ErrNobody):
-		return nobodyThere, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
+		return unavailable, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
+	case errors.Is(err, broker.ErrNoResponders):
+		return unavailable, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
 			"program with `orchestrator`"
-	case errors.Is(err, history.ErrNoInstance):
+	case errors.Is(err, client.ErrNoInstance):
 		return notFound, "`rondo list` lists what there is; what was started a moment ago may " +
 			"not have been taken up yet"
-	case errors.Is(err, history.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
+	case errors.Is(err, client.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
 	case errors.Is(err, errNoWorker), errors.Is(err, errNoProcess):
 		return notFound, "`rondo workers` lists those that answer"
@@ -234,29 +246,29 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeIsOver, "--timeout gives it more time"
 	case isAway(err):
-		return nobodyThere, "the orchestrators do not reach their database: is it running? What was sent waits " +
+		return unavailable, "the orchestrators do not reach their database: is it running? What was sent waits " +
 			"meanwhile; `rondo doctor` says more"
 	case errors.Is(err, orchestration.ErrExists):
 		return failed, "choose another --id, or say with --on-conflict what is to become of the one that is there"
-	case errors.Is(err, history.ErrRunning):
+	case errors.Is(err, client.ErrRunning):
 		return failed, "`rondo cancel` or `rondo terminate` ends it; --force deletes it as it is"
 	}
 	return failed, ""
 }
 
-// isAway reports whether the one who answers did not get an answer from its database.
+// isAway reports whether the orchestrator that answered could not reach its database.
 func isAway(err error) bool {
 	var e *history.Error
 	return errors.As(err, &e) && e.Op == "ask" && e.Class == history.Retry
 }
 
-// suggestion names the command that somebody may have meant.
+// suggestion names the command that the user may have meant.
 func suggestion(cmd *cobra.Command, name string) string {
 	var names []string
 	for _, x := range cmd.Commands() {
 		names = append(names, x.Name())
 	}
-	return app.DidYouMean(name, names)
+	return settings.DidYouMean(name, names)
 }
 
 func (c *cli) version() *cobra.Command {
@@ -264,6 +276,6 @@ func (c *cli) version() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			return c.done(struct {
 				Version string `json:"version"`
-			}{app.Version("rondo")}, "%s", app.Version("rondo"))
+			}{version.Of("rondo")}, "%s", version.Of("rondo"))
 		}}
 }

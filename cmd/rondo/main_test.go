@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/pgtest"
-	"github.com/rondo-run/rondo/pkg/app"
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func startSystem(ts *testscript.TestScript, _ bool, _ []string) {
 		_ = cmd.Process.Kill() // it is gone only if something else failed
 		_ = cmd.Wait()         // it was killed
 	})
-	deadline := time.After(time.Minute)
+	deadline := time.After(testPatience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for ts.Exec("rondo", "list", "--dir", ".rondo") != nil { // and not of another one that runs on this machine
@@ -103,7 +103,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// changing are the parts of what is printed that are never the same, with what stands for them.
+// changing are the parts of the output that differ in each run, with their replacements.
 var changing = []struct {
 	find *regexp.Regexp
 	put  string
@@ -112,9 +112,9 @@ var changing = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(`"age": \d+`), `"age": AGE`},
 	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "LIFE"},
-	{regexp.MustCompile(`\b\d+s ago`), "NOW"},
-	{regexp.MustCompile(`since \d+s`), "since NOW"},
-	{regexp.MustCompile(`\b23h59m`), "A DAY"},
+	{regexp.MustCompile(`\b(\d+m)?\d+s ago`), "NOW"},
+	{regexp.MustCompile(`since (\d+m)?\d+s`), "since NOW"},
+	{regexp.MustCompile(`\b23h5\dm`), "A DAY"},
 	{regexp.MustCompile(`(?m)^ +\d+\.\d{3}s `), "AT "},
 	{regexp.MustCompile(` \[[^ ]+-[0-9a-f]{8}\]`), " [WORKER]"},
 	{regexp.MustCompile(`"worker":"[^"]+"`), `"worker":"WORKER"`},
@@ -125,7 +125,7 @@ var changing = []struct {
 	{regexp.MustCompile(`[ ]+\n`), "\n"},
 }
 
-// same compares the output with a file, but for what is never the same: same stdout FILE
+// same compares the output with a file, except the parts that differ in each run: same stdout FILE
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 || neg {
 		ts.Fatalf("usage: same stdout|stderr FILE")
@@ -141,7 +141,7 @@ func publish(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 || neg {
 		ts.Fatalf("usage: publish SUBJECT BODY")
 	}
-	at, err := app.ReadAddresses(ts.MkAbs(".rondo"))
+	at, err := devdir.Read(ts.MkAbs(".rondo"))
 	ts.Check(err)
 	nc, err := nats.Connect(at.NATS)
 	ts.Check(err)
@@ -157,7 +157,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	deadline := time.After(time.Minute)
+	deadline := time.After(testPatience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for ts.Exec(args[1], args[2:]...) != nil || !want.MatchString(ts.ReadFile("stdout")) {

@@ -11,17 +11,17 @@ import (
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-// Doctor tells a system that is sick from a user that may not ask: with the users of the shipped
-// configuration, only a client may ask orchestrators.
+// TestDoctorWithoutPermission shows that doctor distinguishes a sick system from a user without
+// permission: with the users of the shipped configuration, only a client may ask orchestrators.
 func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartWith(t,
 		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "single.conf")})
-	natstest.Connect(t, server, natsbroker.Config{User: "setup", Password: "setup"})
+	natstest.Connect(t, server, natsbroker.Config{Login: natsbroker.Login{User: "setup", Password: "setup"}})
 	c := app.Defaults(app.Orchestrator)
 	c.Database.URL = filepath.Join(t.TempDir(), "rondo.db")
-	c.NATS.URLs, c.NATS.User, c.NATS.Password, c.NATS.InboxPrefix, c.NATS.Setup = server.URL(), "orchestrator",
-		"orchestrator", "_INBOX_orchestrator", natsbroker.Verify
+	c.NATS.URLs, c.NATS.User, c.NATS.Password, c.NATS.InboxPrefix, c.Streams.Verify = server.URL(), "orchestrator",
+		"orchestrator", "_INBOX_orchestrator", true
 	d := deployOn(t, c, stuck(1))
 	login := func(user string) []string {
 		return []string{"--nats", server.URL(), "--nats-user", user, "--nats-password", user, "--nats-inbox-prefix",

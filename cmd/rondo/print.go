@@ -10,40 +10,71 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// asJSON tells whether the output is for programs.
-func (c *cli) asJSON() bool { return c.output == "json" }
+// printer prints the results of commands: text for terminals, or JSON for programs.
+type printer struct {
+	out, problems io.Writer
+	terminal      bool   // problems go to one
+	output        string // the format: text or json
+	now           func() time.Time
+}
+
+// asJSON reports whether the output is JSON, for programs.
+func (p *printer) asJSON() bool { return p.output == "json" }
+
+// output keeps the first error of writing, for commands that print without checking it. It writes
+// nothing after that.
+type output struct {
+	to  io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (n int, err error) {
+	if o.err == nil {
+		n, o.err = o.to.Write(b)
+	}
+	return n, o.err
+}
+
+// helpOutput takes the help that cobra prints. Cobra would print an error of writing it, too.
+type helpOutput struct{ *output }
+
+func (o helpOutput) Write(b []byte) (int, error) {
+	_, _ = o.output.Write(b) // output keeps the error
+	return len(b), nil
+}
 
 // json prints a value on one line, with payloads as they are.
-func (c *cli) json(v any) error {
+func (p *printer) json(v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	_, err := c.out.Write(b.Bytes())
+	_, err := p.out.Write(b.Bytes())
 	return err
 }
 
-func (c *cli) print(format string, args ...any) error {
-	_, err := fmt.Fprintf(c.out, format+"\n", args...)
+func (p *printer) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.out, format+"\n", args...)
 	return err
 }
 
-// done prints what was done: a sentence for people, a value for programs.
-func (c *cli) done(v any, format string, args ...any) error {
-	if c.asJSON() {
-		return c.json(v)
+// done prints the result of a command: a sentence, or a value as JSON for programs.
+func (p *printer) done(v any, format string, args ...any) error {
+	if p.asJSON() {
+		return p.json(v)
 	}
-	return c.print(format, args...)
+	return p.print(format, args...)
 }
 
 // table prints rows under a head.
-func (c *cli) table(head []string, rows [][]string) error {
-	t := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+func (p *printer) table(head []string, rows [][]string) error {
+	t := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(head, "\t"))
 	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
@@ -51,15 +82,15 @@ func (c *cli) table(head []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// ago tells how long ago something was.
-func (c *cli) ago(at time.Time) string {
+// ago formats how long ago a moment was.
+func (p *printer) ago(at time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
-	return span(c.now().Sub(at)) + " ago"
+	return span(p.now().Sub(at)) + " ago"
 }
 
-// span is a time as people say it: two units at most.
+// span formats a duration in short form: two units at most.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -74,11 +105,11 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// maxArgument bounds what is read from a file or the standard input: no payload may be larger.
+// maxArgument bounds the bytes read from a file or the standard input: no payload may be larger.
 const maxArgument = events.MaxPayload
 
 // payload reads JSON from an argument: itself, @file for a file, or - for the standard input.
-func (c *cli) payload(what string, args []string, at int) (events.Payload, error) {
+func (c *cli) payload(what string, args []string, at int) (codec.Payload, error) {
 	if at >= len(args) {
 		return nil, nil
 	}
@@ -100,10 +131,10 @@ func (c *cli) payload(what string, args []string, at int) (events.Payload, error
 	case !json.Valid(data):
 		return nil, misuse("%s is no JSON: %s%s", from, clip(string(data)), jsonHint(data))
 	}
-	return events.Payload(bytes.TrimSpace(data)), nil
+	return codec.Payload(bytes.TrimSpace(data)), nil
 }
 
-// jsonHint says how somebody may have meant it.
+// jsonHint returns a hint for invalid JSON: the quoted text, or the parser's error.
 func jsonHint(data []byte) string {
 	text := strings.TrimSpace(string(data))
 	if text == "" {

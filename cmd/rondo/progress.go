@@ -12,10 +12,10 @@ import (
 
 	"github.com/mattn/go-isatty"
 
-	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// isTerminal tells whether a person reads what is written there as it comes.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
@@ -31,9 +31,9 @@ const (
 
 // showing does something, and on a terminal shows meanwhile how an instance stands, in a line that
 // is gone afterwards.
-func (c *cli) showing(ctx context.Context, id string, do func() error) error {
+func (c waitCommands) showing(ctx context.Context, id string, do func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &progress{c: c, id: id, began: c.now()}
+	p := &progress{printer: &c.printer, client: c.client, id: id, began: c.now()}
 	var all sync.WaitGroup
 	if !c.terminal {
 		all.Go(func() { p.sayIfUnknown(ctx) })
@@ -55,11 +55,12 @@ func (c *cli) showing(ctx context.Context, id string, do func() error) error {
 
 // progress is the line that shows how an instance stands.
 type progress struct {
-	c     *cli
-	id    string
-	began time.Time
-	drawn bool
-	known bool // there is such an instance
+	*printer
+	client *client.Client
+	id     string
+	began  time.Time
+	drawn  bool
+	known  bool // there is such an instance
 
 	mu     sync.Mutex
 	status string
@@ -67,9 +68,9 @@ type progress struct {
 
 // follow hears of changes of the custom status.
 func (p *progress) follow(ctx context.Context) {
-	for s, err := range p.c.client.WatchStatus(ctx, p.id) {
+	for s, err := range p.client.WatchStatus(ctx, p.id) {
 		if err != nil {
-			return // whoever waits for the end tells what is the matter
+			return // the wait for the end returns the error
 		}
 		p.mu.Lock()
 		p.status = s.Data.String()
@@ -77,7 +78,8 @@ func (p *progress) follow(ctx context.Context) {
 	}
 }
 
-// sayIfUnknown says once that what is waited for is not there, where no line can be drawn.
+// sayIfUnknown prints once that the instance waited for does not exist, if the output is not a
+// terminal.
 func (p *progress) sayIfUnknown(ctx context.Context) {
 	select {
 	case <-time.After(progressAfter):
@@ -85,15 +87,15 @@ func (p *progress) sayIfUnknown(ctx context.Context) {
 		return
 	}
 	if p.look(ctx); !p.known && ctx.Err() == nil {
-		fmt.Fprintf(p.c.problems, "no instance %s yet; waiting for its start\n", p.id)
+		fmt.Fprintf(p.problems, "no instance %s yet; waiting for its start\n", p.id)
 	}
 }
 
 // look looks whether the instance is there, unless that is known.
 func (p *progress) look(ctx context.Context) {
 	if !p.known {
-		_, err := p.c.client.Instance(ctx, p.id)
-		p.known = !errors.Is(err, history.ErrNoInstance)
+		_, err := p.client.Instances().Get(ctx, p.id)
+		p.known = !errors.Is(err, client.ErrNoInstance)
 	}
 }
 
@@ -117,11 +119,11 @@ func (p *progress) draw(ctx context.Context) {
 			return
 		}
 		p.drawn = true
-		since := span(p.c.now().Sub(p.began))
+		since := span(p.now().Sub(p.began))
 		if !p.known {
-			fmt.Fprintf(p.c.problems, "%sno instance %s yet; waiting for its start since %s", clearLine, p.id, since)
+			fmt.Fprintf(p.problems, "%sno instance %s yet; waiting for its start since %s", clearLine, p.id, since)
 			continue
 		}
-		fmt.Fprintf(p.c.problems, "%swaiting for %s since %s  %s", clearLine, p.id, since, status)
+		fmt.Fprintf(p.problems, "%swaiting for %s since %s  %s", clearLine, p.id, since, status)
 	}
 }

@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
+	"iter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rondo-run/rondo/internal/query"
-	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// inPieces is how many instances are removed with one question.
-const inPieces = 200
+// removeCommands has the commands that remove instances and executions for good.
+type removeCommands struct{ *cli }
 
-func (c *cli) delete() *cobra.Command {
+func (c removeCommands) delete() *cobra.Command {
 	var f filter
-	var how history.Deletion
+	var how client.DeleteOptions
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "delete INSTANCE... | delete --ended-before TIME [--name ...]",
@@ -42,16 +42,16 @@ said then, otherwise it only tells how many there are.`,
 			return misuse("which instances? Name them, or say with --ended-before or --status which ones are meant")
 		case len(args) > 0 && bulk:
 			return misuse("either names, or --ended-before and --status: say one of the two")
-		case len(args) == 0 && how != (history.Deletion{}):
+		case len(args) == 0 && how != (client.DeleteOptions{}):
 			return misuse("--force, --alone and --children are for instances that are named")
 		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			if len(args) > 0 {
-				d, err := c.client.Delete(ctx, args, how)
+				d, err := c.client.Instances().Delete(ctx, args, how)
 				if err != nil {
 					return err
 				}
-				return c.removed(history.DeleteResultPage{DeleteResult: d}, "deleted")
+				return c.removed(d, "deleted")
 			}
 			return c.deleteEnded(ctx, want, yes)
 		})
@@ -59,43 +59,45 @@ said then, otherwise it only tells how many there are.`,
 	return cmd
 }
 
-func (c *cli) deleteEnded(ctx context.Context, f history.Filter, yes bool) error {
+func (c removeCommands) deleteEnded(ctx context.Context, f client.Filter, yes bool) error {
 	if !yes {
 		if f.EndedBefore.IsZero() {
 			f.EndedBefore = c.now()
 		}
-		n, err := c.client.Count(ctx, f, 0)
+		n, err := c.client.Instances().Count(ctx, f, 0)
 		if err != nil {
 			return err
 		}
-		return c.done(query.Count{Count: n}, "%d instances would be deleted, with their children; --yes does it", n)
+		return c.done(counted{n}, "%d instances would be deleted, with their children; --yes does it", n)
 	}
-	var all history.DeleteResultPage
-	for page := (history.Page{Limit: inPieces}); ; {
-		d, err := c.client.DeleteEnded(ctx, f, page)
-		if err != nil {
-			return err
-		}
-		all.Add(d.DeleteResult)
-		all.Skipped += d.Skipped
-		if page.Cursor = d.Next; d.Next == "" {
-			return c.removed(all, "deleted")
-		}
+	all, err := total(c.client.Instances().DeleteEnded(ctx, f))
+	if err != nil {
+		return err
 	}
+	return c.removed(all, "deleted")
 }
 
-// removed tells what was removed.
-func (c *cli) removed(d history.DeleteResultPage, what string) error {
-	v := query.Deleted{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values,
-		Skipped: d.Skipped}
+// total removes all batches, and adds up how much was removed.
+func total(batches iter.Seq2[client.Removed, error]) (all client.Removed, err error) {
+	for batch, err := range batches {
+		if err != nil {
+			return all, err
+		}
+		all.Add(batch)
+	}
+	return all, nil
+}
+
+// removed prints how much was removed.
+func (c removeCommands) removed(d client.Removed, what string) error {
 	skipped := ""
 	if d.Skipped > 0 {
 		skipped = "; some were left alone, because they have children that have not ended"
 	}
-	return c.done(v, "%s: %d instances, %d executions, %d events%s", what, d.Instances, d.Executions, d.Events, skipped)
+	return c.done(d, "%s: %d instances, %d executions, %d events%s", what, d.Instances, d.Executions, d.Events, skipped)
 }
 
-func (c *cli) prune() *cobra.Command {
+func (c removeCommands) prune() *cobra.Command {
 	var f filter
 	var keep int
 	var before string
@@ -119,7 +121,7 @@ Without the name of an instance, all are pruned that fit what is said, if --yes 
 		if err != nil {
 			return err
 		}
-		how := history.Keep{Last: keep}
+		how := client.Keep{Last: keep}
 		if keep < 1 {
 			return misuse("--keep %d: the current execution always stays", keep)
 		}
@@ -136,23 +138,17 @@ Without the name of an instance, all are pruned that fit what is said, if --yes 
 	return cmd
 }
 
-func (c *cli) pruneThem(ctx context.Context, args []string, f history.Filter, how history.Keep) error {
+func (c removeCommands) pruneThem(ctx context.Context, args []string, f client.Filter, how client.Keep) error {
 	if len(args) > 0 {
-		d, err := c.client.Prune(ctx, args[0], how)
+		d, err := c.client.Instances().Prune(ctx, args[0], how)
 		if err != nil {
 			return err
 		}
-		return c.removed(history.DeleteResultPage{DeleteResult: d}, "pruned")
+		return c.removed(d, "pruned")
 	}
-	var all history.DeleteResultPage
-	for page := (history.Page{Limit: inPieces}); ; {
-		d, err := c.client.PruneAll(ctx, f, how, page)
-		if err != nil {
-			return err
-		}
-		all.Add(d.DeleteResult)
-		if page.Cursor = d.Next; d.Next == "" {
-			return c.removed(all, "pruned")
-		}
+	all, err := total(c.client.Instances().PruneAll(ctx, f, how))
+	if err != nil {
+		return err
 	}
+	return c.removed(all, "pruned")
 }

@@ -10,8 +10,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// schedules are the commands about what starts again and again.
-func (c *cli) schedules() *cobra.Command {
+// scheduleCommands has the commands about schedules, which start orchestrations regularly.
+type scheduleCommands struct{ *cli }
+
+// schedules is the command with all of them.
+func (c scheduleCommands) schedules() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "schedules", Short: "Start orchestrations again and again: list, show, put, pause, resume, drop",
 		Args: cobra.ArbitraryArgs,
@@ -33,15 +36,15 @@ func (c *cli) schedules() *cobra.Command {
 	}
 	cmd.AddCommand(list, c.showSchedule(), c.putSchedule(),
 		c.changeSchedule("pause", "Let one start nothing until it is resumed", "paused",
-			(*client.Client).PauseSchedule),
-		c.changeSchedule("resume", "Let one that is paused go on", "it goes on", (*client.Client).ResumeSchedule),
-		c.changeSchedule("drop", "Remove one; what it has started goes on", "dropped", (*client.Client).DropSchedule))
+			client.Schedules.Pause),
+		c.changeSchedule("resume", "Let one that is paused go on", "it goes on", client.Schedules.Resume),
+		c.changeSchedule("drop", "Remove one; what it has started goes on", "dropped", client.Schedules.Delete))
 	return cmd
 }
 
-func (c *cli) listSchedules(cmd *cobra.Command) error {
+func (c scheduleCommands) listSchedules(cmd *cobra.Command) error {
 	return c.connected(cmd, patience, func(ctx context.Context) error {
-		all, err := c.client.Schedules(ctx)
+		all, err := client.Collect(c.client.Schedules().All(ctx))
 		if err != nil {
 			return err
 		}
@@ -79,12 +82,12 @@ func orElse(s, other string) string {
 	return s
 }
 
-func (c *cli) showSchedule() *cobra.Command {
+func (c scheduleCommands) showSchedule() *cobra.Command {
 	return &cobra.Command{
 		Use: "show SCHEDULE", Short: "Show one, with when it starts something next", Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
-				s, err := c.client.Schedule(ctx, args[0])
+				s, err := c.client.Schedules().Get(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -114,7 +117,7 @@ func (c *cli) showSchedule() *cobra.Command {
 	}
 }
 
-func (c *cli) putSchedule() *cobra.Command {
+func (c scheduleCommands) putSchedule() *cobra.Command {
 	var s client.Schedule
 	var overlap string
 	cmd := &cobra.Command{
@@ -142,7 +145,7 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		}
 		s.ID, s.Orchestration, s.Overlap = args[0], args[1], client.Overlap(overlap)
 		return c.connected(cmd, patience, func(ctx context.Context) error {
-			if err := c.client.PutSchedule(ctx, s); err != nil {
+			if err := c.client.Schedules().Put(ctx, s); err != nil {
 				return err
 			}
 			return c.done(scheduled{s.ID, "put"}, "%s is scheduled", s.ID)
@@ -151,19 +154,19 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 	return cmd
 }
 
-// scheduled is what was done with a schedule, as JSON.
+// scheduled is the result of a command on a schedule, as JSON.
 type scheduled struct {
 	Schedule string `json:"schedule"`
 	Done     string `json:"done"`
 }
 
-func (c *cli) changeSchedule(name, short, said string,
-	do func(*client.Client, context.Context, string) error) *cobra.Command {
+func (c scheduleCommands) changeSchedule(name, short, said string,
+	do func(client.Schedules, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " SCHEDULE", Short: short, Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
-				if err := do(c.client, ctx, args[0]); err != nil {
+				if err := do(c.client.Schedules(), ctx, args[0]); err != nil {
 					return err
 				}
 				return c.done(scheduled{args[0], name}, "%s: %s", args[0], said)

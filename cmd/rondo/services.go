@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rondo-run/rondo/examples/orders/shop"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
@@ -34,7 +35,7 @@ func services() (all []*cobra.Command) {
 			Run: func(*cobra.Command, []string) { app.Main(append(shop.Parts, app.Configure(advise))...) },
 			ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) (names []string,
 				_ cobra.ShellCompDirective) {
-				for _, x := range app.Settings(s.command) {
+				for _, x := range settings.For(string(s.command)) {
 					if name := "--" + x.Name; strings.HasPrefix(name, begun) {
 						names = append(names, name+"\t"+strings.ReplaceAll(x.Help, "`", ""))
 					}
@@ -42,7 +43,7 @@ func services() (all []*cobra.Command) {
 				return names, cobra.ShellCompDirectiveNoFileComp
 			},
 		}
-		cmd.SetHelpFunc(func(*cobra.Command, []string) { // the settings are what there is to know
+		cmd.SetHelpFunc(func(*cobra.Command, []string) { // the help is about the settings
 			os.Args = []string{os.Args[0], "help", string(s.command)}
 			app.Main(shop.Parts...)
 		})
@@ -51,7 +52,7 @@ func services() (all []*cobra.Command) {
 	return all
 }
 
-// advise says what to try when dev runs.
+// advise sets the commands that dev suggests when it runs.
 func advise(c *app.Config) {
 	usual := c.Dir
 	c.Try = func(dir string) (commands []string) {
@@ -84,5 +85,5 @@ func flagError(cmd *cobra.Command, err error) error {
 	if len(name) == 1 {
 		return usageError{fmt.Errorf("there is no flag -%s", name)}
 	}
-	return usageError{fmt.Errorf("there is no flag --%s%s", name, app.DidYouMean("--"+name, names))}
+	return usageError{fmt.Errorf("there is no flag --%s%s", name, settings.DidYouMean("--"+name, names))}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -15,6 +16,9 @@ import (
 	"github.com/spf13/pflag"
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/busclient"
+	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -23,26 +27,26 @@ import (
 var errNotConnected = errors.New("NATS cannot be reached")
 
 const (
-	// patience is how long a command may take if nobody says otherwise.
+	// patience is how long a command may take without --timeout.
 	patience = 15 * time.Second
 	// dialFor is how long to try to connect.
 	dialFor = 5 * time.Second
 )
 
-// connection is what is said about where NATS is. The settings are those of the services, with the
+// connection has the settings that name the NATS servers. They are those of the services, with the
 // same names and variables.
 type connection struct {
-	table []app.Setting
+	table []settings.Setting
 	said  []string // flags, as arguments
 	dir   string
 	print bool
 
-	forDatabase app.Setting // of the one command that reads the database itself
+	forDatabase settings.Setting // of the one command that reads the database itself
 }
 
 // flags adds the settings to a command and all below it.
 func (c *connection) flags(root *cobra.Command) {
-	for _, s := range app.Settings(app.Worker) {
+	for _, s := range settings.For(settings.Worker) {
 		if s.Section != "NATS" && s.Name != "prefix" && s.Name != "max-payload" {
 			continue
 		}
@@ -53,7 +57,7 @@ func (c *connection) flags(root *cobra.Command) {
 		}
 		f.Hidden = s.Name != "nats" && s.Name != "nats-context"
 	}
-	root.PersistentFlags().Var(&said{app.Setting{Name: "config"}, c}, "config",
+	root.PersistentFlags().Var(&said{settings.Setting{Name: "config"}, c}, "config",
 		"a YAML `file` with settings, by the names of the flags [$RONDO_CONFIG]")
 	root.PersistentFlags().StringVar(&c.dir, "dir", app.Defaults(app.Dev).Dir,
 		"the `directory` of the dev to talk to, if nobody says where NATS is")
@@ -63,7 +67,7 @@ func (c *connection) flags(root *cobra.Command) {
 
 // database adds the setting that says where the database is to a command that reads it.
 func (c *connection) database(cmd *cobra.Command) {
-	for _, s := range app.Settings(app.Migrate) {
+	for _, s := range settings.For(settings.Migrate) {
 		if s.Name == databaseSetting {
 			c.forDatabase = s
 			cmd.Flags().VarPF(&said{s, c}, s.Name, "", fmt.Sprintf("%s [$%s]", s.Help, s.Env))
@@ -73,9 +77,10 @@ func (c *connection) database(cmd *cobra.Command) {
 
 const databaseSetting = "database"
 
-// said is the value of a flag: it is read with all others, so that all problems are told at once.
+// said is the value of a flag: it is read with all others, so that all problems are reported at
+// once.
 type said struct {
-	setting app.Setting
+	setting settings.Setting
 	c       *connection
 }
 
@@ -89,11 +94,11 @@ func (v *said) Set(value string) error {
 func (v *said) Type() string   { return "" }
 func (v *said) String() string { return "" }
 
-// config puts together what flags, variables and the file say, and where nothing is said about
-// NATS, what the dev says that runs here.
-func (c *connection) config(cmd *cobra.Command) (app.Config, app.Reading, error) {
+// config merges the settings of flags, variables and the file. If they do not name NATS, it uses
+// the address of the dev that runs here.
+func (c *connection) config(cmd *cobra.Command) (app.Config, settings.Reading, error) {
 	config := app.Defaults(app.Worker)
-	r, problems := app.ReadSettings(&config, c.table, c.said, os.LookupEnv)
+	r, problems := settings.Read(&config, c.table, c.said, os.LookupEnv)
 	if len(problems) > 0 {
 		return config, r, usageError{errors.Join(problems...)}
 	}
@@ -101,18 +106,28 @@ func (c *connection) config(cmd *cobra.Command) (app.Config, app.Reading, error)
 		return slices.ContainsFunc(names, func(n string) bool { return r.From[n] != "" })
 	}
 	if !said("nats", "nats-context") || cmd.Flags().Changed("dir") {
-		if at, err := app.ReadAddresses(c.dir); err == nil {
+		if at, err := devdir.Read(c.dir); err == nil {
 			config.NATS.URLs, config.NATS.Context = at.NATS, ""
 			r.From["nats"] = "the dev in " + c.dir
 			if !said("prefix") {
-				config.NATS.Prefix, r.From["prefix"] = at.Prefix, "the dev in "+c.dir
+				config.Streams.Prefix, r.From["prefix"] = at.Prefix, "the dev in "+c.dir
 			}
-		} else if cmd.Flags().Changed("dir") || errors.Is(err, app.ErrNotRunning) {
-			// and not what another one says on the usual port
+		} else if cmd.Flags().Changed("dir") || errors.Is(err, devdir.ErrNotRunning) {
+			// and not the answer of another one on the usual port
 			return config, r, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
 	}
 	return config, r, nil
+}
+
+// printConfig prints the settings as they are, and the source of each.
+func (c *connection) printConfig(out io.Writer, config *app.Config, r settings.Reading) error {
+	return settings.Print(out, c.table, func(s settings.Setting) string { return s.Get(config) }, r)
+}
+
+// brokerConfig has the settings of a connection.
+func brokerConfig(c *app.Config) natsbroker.Config {
+	return settings.Broker(settings.NATS(c.NATS), settings.Streams(c.Streams))
 }
 
 // connected connects, and does something with the client within the time that it may take.
@@ -122,7 +137,7 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 		return err
 	}
 	if c.settings.print {
-		return app.PrintConfig(c.out, &config, c.settings.table, r)
+		return c.settings.printConfig(c.out, &config, r)
 	}
 	ctx := cmd.Context()
 	if limit := max(c.timeout, 0); limit > 0 || usual > 0 {
@@ -133,21 +148,21 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	n := config.NATS
+	n := brokerConfig(&config)
 	n.Setup, n.Name, n.Logger = natsbroker.Use, "rondo "+cmd.Name(), slog.New(slog.DiscardHandler)
 	dial, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
 	if c.bus, err = natsbroker.Connect(dial, n); err != nil {
 		return notConnected(err)
 	}
-	c.client = client.New(c.bus, client.Options{Name: "rondo"})
+	c.client = busclient.New[*client.Client](c.bus, busclient.Options{Name: "rondo"})
 	if err := do(ctx); err != nil {
 		return inTime(ctx, err)
 	}
 	return nil
 }
 
-// systemWithin is for how long a system that does not run yet is waited for: people type the next
+// systemWithin is how long a command waits for a system that does not run yet: users type the next
 // command while it starts.
 const systemWithin = time.Minute
 
@@ -179,24 +194,24 @@ func (c *cli) onceThere(ctx context.Context, do func() error) error {
 	}
 }
 
-// mayStart reports whether somebody may be about to start the system that was not found.
+// mayStart reports whether the system that was not found may be about to start.
 func mayStart(err error) bool {
-	var silent nobodyListens
-	return errors.As(err, &silent) || errors.Is(err, app.ErrNotRunning) || errors.Is(err, errNotConnected) &&
+	var silent noServer
+	return errors.As(err, &silent) || errors.Is(err, devdir.ErrNotRunning) || errors.Is(err, errNotConnected) &&
 		errors.Is(err, fs.ErrNotExist)
 }
 
-// nobodyListens says that no server listens where NATS should be.
-type nobodyListens struct{ error }
+// noServer says that no server listens where NATS should be.
+type noServer struct{ error }
 
-func (e nobodyListens) Unwrap() error { return e.error }
+func (e noServer) Unwrap() error { return e.error }
 
 // notConnected says that NATS cannot be reached, once.
 func notConnected(err error) error {
 	text := strings.TrimPrefix(err.Error(), "nats: ")
 	err = fmt.Errorf("%w: %s", errNotConnected, text)
 	if strings.Contains(text, "no servers available") {
-		return nobodyListens{err}
+		return noServer{err}
 	}
 	return err
 }

@@ -27,7 +27,7 @@ var (
 	onGPU    = activity.Define[int, int]("train", activity.Tag("gpu"))
 	absent   = activity.Define[int, int]("absent")
 	approve  = orchestration.DefineEvent[string]("approve")
-	items    = orchestration.DefineQueue[string]("items")
+	items    = orchestration.DefineMailbox[string]("items")
 	trains   = orchestration.Define[int, int]("trains")
 	naps     = orchestration.Define[int, int]("naps")
 	asks     = orchestration.Define[int, string]("asks")
@@ -43,22 +43,22 @@ var (
 // stuck are orchestrations that do not go on. What changes calls depends on the deployment.
 func stuck(deployment int) []app.Part {
 	return []app.Part{
-		trains.With(func(ctx *orchestration.Context, n int) (int, error) { return onGPU.Call(ctx, n) }),
-		naps.With(func(ctx *orchestration.Context, n int) (int, error) { return n, ctx.Sleep(24 * time.Hour) }),
-		asks.With(func(ctx *orchestration.Context, n int) (string, error) { return approve.Wait(ctx) }),
-		listens.With(func(ctx *orchestration.Context, n int) (string, error) { return items.Receive(ctx) }),
-		hasChild.With(func(ctx *orchestration.Context, n int) (string, error) { return asks.Call(ctx, n) }),
-		fails.With(func(ctx *orchestration.Context, n int) (int, error) {
+		trains.Bind(func(ctx *orchestration.Context, n int) (int, error) { return onGPU.Call(ctx, n) }),
+		naps.Bind(func(ctx *orchestration.Context, n int) (int, error) { return n, ctx.Sleep(24 * time.Hour) }),
+		asks.Bind(func(ctx *orchestration.Context, n int) (string, error) { return approve.Wait(ctx) }),
+		listens.Bind(func(ctx *orchestration.Context, n int) (string, error) { return items.Receive(ctx) }),
+		hasChild.Bind(func(ctx *orchestration.Context, n int) (string, error) { return asks.Call(ctx, n) }),
+		fails.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			return 0, orchestration.Errorf("no_money", "the account is empty")
 		}),
-		changes.With(func(ctx *orchestration.Context, n int) (int, error) {
+		changes.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			if deployment > 1 {
 				return onGPU.Call(ctx, n)
 			}
 			return absent.Call(ctx, n)
 		}),
-		dies.With(func(ctx *orchestration.Context, n int) (int, error) { return deadly.Call(ctx, n) }),
-		activity.Define[int, int]("something").With(func(_ context.Context, n int) (int, error) { return n, nil }),
+		dies.Bind(func(ctx *orchestration.Context, n int) (int, error) { return deadly.Call(ctx, n) }),
+		activity.Define[int, int]("something").Bind(func(_ context.Context, n int) (int, error) { return n, nil }),
 	}
 }
 
@@ -76,7 +76,7 @@ type deployed struct {
 func deploy(t *testing.T, dir string, parts []app.Part, change ...func(*app.Config)) *deployed {
 	t.Helper()
 	c := app.Defaults(app.Dev)
-	c.Dir, c.NATSListen, c.NATS.WorkWait = dir, "127.0.0.1:0", 2*time.Second
+	c.Dir, c.NATSListen, c.Streams.TaskAckWait = dir, "127.0.0.1:0", 2*time.Second
 	for _, f := range change {
 		f(&c)
 	}
@@ -114,15 +114,15 @@ func deployOn(t *testing.T, c app.Config, parts []app.Part) *deployed {
 	return d
 }
 
-// takeAndDie takes a piece of work, like a worker that dies of it.
+// takeAndDie takes an activity task, like a worker that crashes while it executes the task.
 func takeAndDie(t *testing.T, address, activity string) {
 	t.Helper()
 	b := natstest.Connect(t, at(address), natsbroker.Config{Setup: natsbroker.Use})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
 	defer cancel()
 	for taken := 0; taken == 0; {
-		q, err := b.OpenQueue(ctx, broker.Queue{Activity: activity})
-		if errors.Is(err, broker.ErrNoQueue) { // it is made with the first piece of work
+		q, err := b.OpenTaskQueue(ctx, broker.TaskQueueName{Activity: activity})
+		if errors.Is(err, broker.ErrNoTaskQueue) { // the first activity task creates the queue
 			continue
 		}
 		if err == nil {
@@ -151,7 +151,7 @@ func (d *deployed) say(args ...string) (int, string) {
 func (d *deployed) until(want string, args ...string) string {
 	d.t.Helper()
 	good := regexp.MustCompile("(?s)" + want)
-	deadline := time.After(time.Minute)
+	deadline := time.After(testPatience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -187,7 +187,7 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	tell("no worker has the activity", d.until(`no worker takes`, "show", start("changes")))
 	tell("a timer is due later", d.until(`it is due in`, "show", start("naps")))
 	tell("an event does not come", d.until(`rondo raise`, "show", start("asks")))
-	tell("a queue is empty", d.until(`rondo enqueue`, "show", start("listens")))
+	tell("a mailbox is empty", d.until(`rondo send`, "show", start("listens")))
 	tell("a child does not end", d.until(`as "i-has-child`, "show", start("has-child")))
 	tell("it has failed", d.until(`the account is empty`, "show", start("fails")))
 	start("dies")
@@ -201,9 +201,9 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	_, text := d.say("show", "i-asks")
 	tell("the broker is away", regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "ADDRESS"))
 
-	d = deploy(t, dir, append(stuck(2), deadly.With(func(_ context.Context, n int) (int, error) {
+	d = deploy(t, dir, append(stuck(2), deadly.Bind(func(_ context.Context, n int) (int, error) {
 		return n, nil
-	})), func(c *app.Config) { c.Worker.MaxAttempts = 1 })
+	})), func(c *app.Config) { c.Worker.MaxTaskCrashes = 1 })
 	tell("its work is poison", d.until(`rondo deadletters`, "show", "i-dies"))
 	d.say("raise", "i-changes", "approve") // so that its code runs
 	tell("its code does not fit its history", d.until(`halted`, "show", "i-changes"))
@@ -227,17 +227,17 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// On a terminal a line shows how what is waited for stands; it is gone when there is something to
-// say.
+// TestWaitingShowsProgressOnATerminal shows that a line on a terminal has the custom status of the
+// instance waited for. The line is cleared before other output.
 func TestWaitingShowsProgressOnATerminal(t *testing.T) {
 	t.Parallel()
-	d := deploy(t, t.TempDir(), []app.Part{asks.With(func(ctx *orchestration.Context, _ int) (string, error) {
+	d := deploy(t, t.TempDir(), []app.Part{asks.Bind(func(ctx *orchestration.Context, _ int) (string, error) {
 		asked.Set(ctx, "asking around")
 		return approve.Wait(ctx)
 	})})
 	said := &watched{changed: make(chan struct{}, 1)}
 	var out strings.Builder
-	c := &cli{in: strings.NewReader(""), out: &out, problems: said, terminal: true, now: time.Now}
+	c := &cli{in: strings.NewReader(""), printer: printer{out: &out, problems: said, terminal: true, now: time.Now}}
 	code := make(chan int, 1)
 	go func() {
 		code <- c.run(t.Context(), append([]string{"start", "asks", "1", "--id", "i", "--wait"}, d.where...))
@@ -255,7 +255,7 @@ func TestWaitingShowsProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// watched collects what is written, and says when there is more.
+// watched collects the output, and signals when there is more.
 type watched struct {
 	mu      sync.Mutex
 	text    strings.Builder

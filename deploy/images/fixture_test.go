@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// orders is a program of somebody else: it uses a module that stands in a directory, and tells what
-// it finds in the image.
+// orders is a user's program: it uses a module that stands in a directory, and prints what it finds
+// in the image.
 var orders = map[string]string{
 	".gitignore": "/elsewhere/\n",
 	"go.mod": "module example.com/orders\n\ngo 1.26.0\n\nrequire example.com/places v1.2.3\n\nreplace " +

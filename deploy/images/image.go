@@ -25,8 +25,8 @@ const (
 	labelLicenses    = "org.opencontainers.image.licenses"
 )
 
-// labels are what an image says of itself. Of a program of somebody else nobody knows here where
-// its source is and who may use it.
+// labels are the labels of an image. Only those of Rondo's own programs have a source, a license
+// and a description: this command does not know them of a user's program.
 func (b binary) labels(created time.Time) map[string]string {
 	all := map[string]string{
 		labelTitle:    b.program.name,
@@ -103,6 +103,6 @@ func index(variants []variant, about map[string]string) (v1.ImageIndex, error) {
 			mutate.IndexAddendum{Add: v.image, Descriptor: v1.Descriptor{Platform: v.platform.described()}})
 	}
 	all = mutate.Annotations(all, about).(v1.ImageIndex)
-	_, err := all.Digest() // what is wrong shows now
+	_, err := all.Digest() // returns the errors of all steps before
 	return all, err
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// TestProgramFindsWhatItNeeds runs a program of somebody else's in the files of its image, as the
-// user that the image says: certificates and time zones are there, and /tmp.
+// TestProgramFindsWhatItNeeds runs a user's program in the files of its image, as the user that the
+// image names: certificates and time zones are there, and /tmp.
 func TestProgramFindsWhatItNeeds(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("images are for Linux")
@@ -137,7 +137,7 @@ func TestSameSourceSameBytes(t *testing.T) {
 		t.Errorf("it says\n%s, and\n%s", says[0], says[1])
 	}
 
-	// Only the time changes when somebody wants another one.
+	// Another SOURCE_DATE_EPOCH changes only the time.
 	dir, output := t.TempDir(), filepath.Join(t.TempDir(), "result")
 	repository(t, dir, orders)
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000")
@@ -339,8 +339,8 @@ func TestSeveralPrograms(t *testing.T) {
 	}
 }
 
-// TestResultIsReplaced makes sure that what was built before goes, and that nothing of somebody
-// else's does.
+// TestResultIsReplaced makes sure that a build removes the result of the build before, and no files
+// of the user.
 func TestResultIsReplaced(t *testing.T) {
 	withCommits(t)
 	dir, output := t.TempDir(), filepath.Join(t.TempDir(), "deep", "images")

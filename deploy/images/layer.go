@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is who runs the program: nobody who owns a file.
+// user is the user id that runs the program. It owns no file.
 const user = 65532
 
 const (
@@ -59,7 +59,7 @@ func commonFiles(goroot string) ([]file, error) {
 }
 
 // roots are the certificate authorities that Mozilla trusts, as PEM. Those that are trusted only
-// for what they signed before some day are left out, because a file of certificates cannot say so.
+// for certificates signed before some day are left out: a file of certificates cannot express that.
 func roots() []byte {
 	var b bytes.Buffer
 	for r := range bundle.Roots() {

@@ -1,14 +1,14 @@
 // Command images builds container images of Go programs without a Docker engine: of the command
-// line rondo, or of a program of yours. It is a module of its own, because the product needs none
-// of what it needs. It imports nothing of the product and replaces nothing, so that `go run
+// line rondo, or of a program of yours. It is a module of its own, because the product does not
+// need its dependencies. It imports nothing of the product and replaces nothing, so that `go run
 // github.com/rondo-run/rondo/deploy/images@VERSION` works from anywhere.
 //
-//	main.go      the flags, and what is done in which order
-//	platform.go  for what is built
-//	program.go   which program is meant; go build, and what the binary says of itself
+//	main.go      the flags, and the order of the steps
+//	platform.go  the target platforms
+//	program.go   the selection of a program; go build, and the build information of the binary
 //	layer.go     the files of an image
 //	image.go     labels and settings of an image, and the index over its platforms
-//	sbom.go      what is in a binary, as an SPDX document, and how it is attached to its image
+//	sbom.go      the contents of a binary as an SPDX document, and its attachment to the image
 //	store.go     the directory with the result, tarballs, registries
 //
 // The same sources, the same Go and the same version of this command give the same bytes: there is
@@ -44,14 +44,14 @@ func main() {
 	}
 }
 
-// order is what somebody wants.
+// order has the values of the flags and arguments.
 type order struct {
 	dir       string // where the go command runs
 	packages  []string
 	platforms []platform
 	output    string
 	tarballs  bool
-	name, tag string // of the image; what follows from the program, if they are empty
+	name, tag string // of the image; if empty, they follow from the program
 	push      string
 	labels    map[string]string
 }
@@ -107,7 +107,7 @@ func readOrder(args []string, problems io.Writer) (order, error) {
 	return o, o.check()
 }
 
-// check finds what makes no sense before anything is built.
+// check finds contradictions before anything is built.
 func (o order) check() error {
 	seen := make(map[string]bool)
 	for _, p := range o.platforms {
@@ -179,7 +179,7 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = os.RemoveAll(scratch) }() // the system empties its temporary directory
 
 	var products []product
 	for _, p := range programs {
@@ -257,7 +257,7 @@ func (o order) make(ctx context.Context, p program, scratch string, problems io.
 	return made, err
 }
 
-// tell says what there is now.
+// tell prints the images that were built.
 func tell(out io.Writer, o order, products []product) error {
 	for _, p := range products {
 		digest, err := p.index.Digest()

@@ -9,10 +9,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// platform is for what something is built.
+// platform is a target of a build.
 type platform struct {
 	arch, variant string
-	// level is the variable that tells go build the variant, with its value.
+	// level is the environment variable that sets the variant for go build, with its value.
 	level string
 }
 
@@ -45,7 +45,7 @@ func (p platform) environment() []string {
 	return env
 }
 
-// described is what an index of images says of it.
+// described is the platform as an index of images has it.
 func (p platform) described() *v1.Platform {
 	return &v1.Platform{OS: "linux", Architecture: p.arch, Variant: p.variant}
 }

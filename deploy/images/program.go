@@ -31,20 +31,20 @@ const (
 	self  = rondo + "/deploy/images"
 )
 
-// program is what is built: a package main.
+// program is a package main to build.
 type program struct {
 	path string // its import path
 	name string // of the binary
 	dir  string // where the go command runs
 }
 
-// findPrograms says which programs are meant by what somebody wrote.
+// findPrograms finds the programs that match the patterns on the command line.
 func findPrograms(ctx context.Context, dir string, patterns []string) ([]program, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	for i, p := range patterns { // the go command may run in another directory than somebody meant
+	for i, p := range patterns { // relative to dir; the go command may run in another directory
 		if p == "." || p == ".." || strings.HasPrefix(p, "./") || strings.HasPrefix(p, "../") {
 			patterns[i] = filepath.Join(dir, p)
 		}
@@ -147,7 +147,7 @@ func binaryName(importPath string) string {
 	return base
 }
 
-// goCommand runs the go command and gives what it prints.
+// goCommand runs the go command and returns its output.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -169,8 +169,8 @@ func goCommand(ctx context.Context, dir string, env []string, args ...string) ([
 	return out, nil
 }
 
-// settingsOfGo asks the go command for what it was told, and for where it is: that of the module
-// may be another one than that in PATH.
+// settingsOfGo asks the go command for its flags, and for its directory: the go command of the
+// module may be another one than that in PATH.
 func settingsOfGo(ctx context.Context, dir string) (s struct{ GOROOT, GOFLAGS string }, err error) {
 	out, err := goCommand(ctx, dir, nil, "env", "-json", "GOROOT", "GOFLAGS")
 	if err != nil {
@@ -220,7 +220,7 @@ func checkStatic(content []byte) error {
 	if err != nil {
 		return fmt.Errorf("it is no ELF file: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // there is no file to close
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return errors.New("it is not static, and an image from scratch has no dynamic linker: does GOFLAGS say " +
 			"-buildmode=pie or -linkshared?")
@@ -228,7 +228,7 @@ func checkStatic(content []byte) error {
 	return nil
 }
 
-// setting is what Go says of how the binary was built; "" if it says nothing.
+// setting is a setting of the build that Go has recorded in the binary; "" if there is none.
 func (b binary) setting(key string) string {
 	for _, s := range b.info.Settings {
 		if s.Key == key {
@@ -238,7 +238,7 @@ func (b binary) setting(key string) string {
 	return ""
 }
 
-// remark is for who expects the image to say from which commit it is; "" if it does.
+// remark warns a user that expects the image to name its commit; "" if the image does.
 func (b binary) remark(goflags string) string {
 	switch revision := b.setting("vcs.revision"); {
 	case revision == "" && strings.Contains(goflags, "-buildvcs=false"):
@@ -251,8 +251,7 @@ func (b binary) remark(goflags string) string {
 	return ""
 }
 
-// creation is the only time there is in an image: what SOURCE_DATE_EPOCH says, that of the commit,
-// or 1970.
+// creation is the only time in an image: that of SOURCE_DATE_EPOCH, that of the commit, or 1970.
 func creation(epoch, commit string) (time.Time, error) {
 	if epoch != "" {
 		seconds, err := strconv.ParseInt(epoch, 10, 64)

@@ -85,9 +85,9 @@ func (b binary) bomName() string {
 	return b.program.name + strings.ReplaceAll("-"+b.platform.String(), "/", "-")
 }
 
-// bom lists what is in an image: the binary with the modules that it says it was made of, and the
-// files that are beside it. It follows from the binary and its labels, so that the same image has
-// the same document.
+// bom lists the contents of an image: the binary with the modules in its build information, and the
+// files beside it. The list follows from the binary and its labels, so that the same image has the
+// same document.
 func (b binary) bom(about map[string]string, created time.Time) ([]byte, error) {
 	d := spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: spdxSelf, Name: b.bomName(),
@@ -154,7 +154,7 @@ func spdxPackageNamed(name string) spdxPackage {
 		Copyright: nobodySays}
 }
 
-// modulePackage says what is known of a module: of what stands in its place, if something does.
+// modulePackage describes a module, or its replacement, if it has one.
 func modulePackage(m *debug.Module) spdxPackage {
 	comment := ""
 	if m.Replace != nil {

@@ -52,8 +52,8 @@ func TestStock(t *testing.T) {
 	}
 }
 
-// runStock runs the program: it says what the labels say, and fails as somebody can understand when
-// there is no NATS.
+// runStock runs the program: its version is that of the labels, and without NATS it fails with an
+// understandable error.
 func runStock(t *testing.T, program string, labels map[string]string) {
 	version, code := execute(t, program, "version")
 	want := "rondo " + cmp.Or(labels[labelVersion], "(devel)")
@@ -147,7 +147,7 @@ func checkFiles(t *testing.T, u unpacked, program string) {
 	}
 }
 
-// checkELF makes sure that a binary is for a machine, and needs nobody to load it.
+// checkELF makes sure that a binary is for a machine, and is static: it needs no loader.
 func checkELF(t *testing.T, program, arch string) {
 	t.Helper()
 	f, err := elf.Open(program)

@@ -21,9 +21,9 @@ import (
 // labelRef is where a layout says how its images are called.
 const labelRef = "org.opencontainers.image.ref.name"
 
-// What is in the directory with the result, besides what every OCI layout has. Git must not see it:
-// Go calls a program modified when there are files that git does not know, so the next image would
-// be another one.
+// The names in the directory with the result, besides those of every OCI layout. Git must not see
+// the directory: Go calls a program modified if there are files that git does not know, so the next
+// image would be another one.
 const (
 	ignored = ".gitignore"
 	boms    = "sbom"
@@ -53,7 +53,8 @@ func checkOutput(dir string) error {
 	return nil
 }
 
-// write makes the directory with the result. Until it is complete, what was there before stays.
+// write creates the directory with the result. The previous result stays until the new one is
+// complete.
 func (o order) write(products []product) (err error) {
 	output, err := filepath.Abs(o.output)
 	if err != nil {
@@ -66,7 +67,7 @@ func (o order) write(products []product) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(fresh)
+	defer func() { err = errors.Join(err, os.RemoveAll(fresh)) }()
 	if err := os.WriteFile(filepath.Join(fresh, ignored), []byte("*\n"), 0o644); err != nil {
 		return err
 	}
@@ -93,8 +94,8 @@ func (o order) write(products []product) (err error) {
 	return os.Rename(fresh, output)
 }
 
-// open lets everybody read what is in a directory, and nobody run it. Blobs are written for their
-// owner only.
+// open makes all files of a directory readable for all users, and none executable. Without that,
+// blobs would be readable for their owner only.
 func open(dir string) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -145,7 +146,7 @@ func writeDocuments(dir string, products []product) error {
 	return nil
 }
 
-// writeTarballs makes a file for each platform, because that is what docker load takes in.
+// writeTarballs makes a file for each platform, as docker load needs it.
 func writeTarballs(dir string, products []product) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

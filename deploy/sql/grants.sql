@@ -10,10 +10,10 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_values TO rondo_run;
 GRANT SELECT, INSERT, DELETE ON rondo_attributes TO rondo_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_outbox TO rondo_run;
 GRANT SELECT, INSERT, UPDATE ON rondo_marks TO rondo_run;
-GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_queues TO rondo_run;
-GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_queue_items TO rondo_run;
-GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_queue_locks TO rondo_run;
-GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_queue_keys TO rondo_run;
+GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_job_queues TO rondo_run;
+GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_jobs TO rondo_run;
+GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_job_locks TO rondo_run;
+GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_job_keys TO rondo_run;
 
 -- `rondo check`, and whoever wants to look.
 GRANT SELECT ON rondo_schema TO rondo_read;
@@ -24,7 +24,7 @@ GRANT SELECT ON rondo_values TO rondo_read;
 GRANT SELECT ON rondo_attributes TO rondo_read;
 GRANT SELECT ON rondo_outbox TO rondo_read;
 GRANT SELECT ON rondo_marks TO rondo_read;
-GRANT SELECT ON rondo_queues TO rondo_read;
-GRANT SELECT ON rondo_queue_items TO rondo_read;
-GRANT SELECT ON rondo_queue_locks TO rondo_read;
-GRANT SELECT ON rondo_queue_keys TO rondo_read;
+GRANT SELECT ON rondo_job_queues TO rondo_read;
+GRANT SELECT ON rondo_jobs TO rondo_read;
+GRANT SELECT ON rondo_job_locks TO rondo_read;
+GRANT SELECT ON rondo_job_keys TO rondo_read;

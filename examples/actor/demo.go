@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/rondo-run/rondo/pkg/app"
-	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -26,7 +25,7 @@ func demo(ctx context.Context, s app.System) error {
 	}
 	s.Print("Two thousand deposits of one cent are sent, and nobody waits for answers.")
 	for range 2000 {
-		if err := Commands.Push(ctx, s.Client, h.ID, Command{Do: "deposit", Cents: 1}); err != nil {
+		if err := Commands.Send(ctx, s.Client, h.ID, Command{Do: "deposit", Cents: 1}); err != nil {
 			return err
 		}
 	}
@@ -34,11 +33,11 @@ func demo(ctx context.Context, s app.System) error {
 	if err != nil {
 		return err
 	}
-	state, _, err := client.ValueOf(ctx, s.Client, Book, h.ID)
+	state, _, err := Book.Read(ctx, s.Client, h.ID)
 	if err != nil {
 		return err
 	}
-	info, err := s.Client.Instance(ctx, h.ID)
+	info, err := s.Client.Instances().Get(ctx, h.ID)
 	if err != nil {
 		return err
 	}

@@ -1,17 +1,18 @@
-// Command actor is a bank account that lives for ever: it takes commands from a queue, one after
-// the other, and ends when it is closed.
+// Command actor is a bank account that runs for ever: it takes commands from a queue, one after the
+// other, and ends when it is closed.
 //
 // It teaches how an instance can own a state:
 //
 //   - commands come through a queue. They are kept in their order, also while nothing runs, and
-//     nobody else changes the state
-//   - the state is a value, Book. Others can read it at any time, and it goes along when the
-//     account continues as new
+//     only the account changes the state
+//   - the state is a value, Book. Clients and other instances can read it at any time, and it goes
+//     along when the account continues as new
 //   - the account continues as new after so many commands, so its history stays small. Unread
 //     commands go along, too: none is lost
 //   - former executions are removed after a while, see keep
-//   - who wants an answer is an instance, too, and says in the command who it is: ask
-//   - a command that nobody can read is refused. It must not end what is meant to live for ever
+//   - a caller that wants an answer is an instance, too, and puts its id into the command: ask
+//   - a command that cannot be decoded is dead-lettered. It must not end an account that is meant
+//     to run for ever
 //
 // See it work, then end it with Ctrl-C:
 //
@@ -21,14 +22,14 @@
 //
 //	go build -o bin/rondo ./cmd/rondo
 //	bin/rondo start account '{"owner":"ann"}' --id account-1
-//	bin/rondo enqueue account-1 commands '{"do":"deposit","cents":5000}'
+//	bin/rondo send account-1 commands '{"do":"deposit","cents":5000}'
 //	bin/rondo start ask '{"account":"account-1","do":"withdraw","cents":1200}' --wait
 //	bin/rondo start ask '{"account":"account-1","do":"withdraw","cents":9900}' --wait
 //	bin/rondo show account-1
 //
 // Any NATS client can do the same:
 //
-//	nats pub rondo.queue.commands.account-1 '{"do":"deposit","cents":100}'
+//	nats pub rondo.mailbox.commands.account-1 '{"do":"deposit","cents":100}'
 //	nats request rondo.api.value '{"instance":"account-1","key":"book"}'
 //
 // End the program and start it again: the account is there, with its balance. The orchestrator
@@ -36,12 +37,12 @@
 //
 //	bin/rondo prune account-1
 //
-// Close the account. What it had is its output. A command that comes later is dead-lettered as a
-// dead letter, and an ask fails after a minute.
+// Close the account. Its output is its last state. A later command is dead-lettered, and an ask
+// fails after a minute.
 //
-//	bin/rondo enqueue account-1 commands '{"do":"close"}'
+//	bin/rondo send account-1 commands '{"do":"close"}'
 //	bin/rondo wait account-1
-//	bin/rondo enqueue account-1 commands '{"do":"deposit","cents":1}'
+//	bin/rondo send account-1 commands '{"do":"deposit","cents":1}'
 //	bin/rondo deadletters list
 package main
 
@@ -53,21 +54,21 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Opening is what an account is opened with.
+// Opening is the input of an account.
 type Opening struct {
 	Owner string `json:"owner"`
 }
 
-// State is what an account knows.
+// State is the state of an account.
 type State struct {
 	Balance int `json:"balance"`
-	// Handled counts the commands, Refused those of them that were not carried out.
+	// Handled counts the commands, Refused those of them that were not executed.
 	Handled int  `json:"handled"`
 	Refused int  `json:"refused"`
 	Closed  bool `json:"closed,omitempty"`
 }
 
-// Command is what an account is asked to do: deposit, withdraw or close.
+// Command is a message to an account: deposit, withdraw or close.
 type Command struct {
 	Do    string `json:"do"`
 	Cents int    `json:"cents,omitempty"`
@@ -75,7 +76,7 @@ type Command struct {
 	ReplyTo string `json:"reply_to,omitempty"`
 }
 
-// Answer is what became of a command. Refused says why it was not carried out.
+// Answer is the outcome of a command. Refused says why it was not executed.
 type Answer struct {
 	Balance int    `json:"balance"`
 	Refused string `json:"refused,omitempty"`
@@ -90,13 +91,13 @@ type Request struct {
 // The contracts.
 var (
 	Account  = orchestration.Define[Opening, State]("account")
-	Commands = orchestration.DefineQueue[Command]("commands")
-	Book     = orchestration.DefineKey[State]("book")
+	Commands = orchestration.DefineMailbox[Command]("commands")
+	Book     = orchestration.DefineValue[State]("book")
 
 	// Ask has a command carried out, and gives the answer. Its id is the request: two of the same
 	// id are one.
 	Ask     = orchestration.Define[Request, Answer]("ask")
-	Answers = orchestration.DefineQueue[Answer]("answers")
+	Answers = orchestration.DefineMailbox[Answer]("answers")
 )
 
 // noAnswer is the type of the error when an account says nothing for so long.
@@ -109,28 +110,33 @@ const (
 // that it has to do so sooner. Each costs three events, and one more if it is answered.
 const perExecution = 500
 
-// account carries out commands. What is unread when it continues as new goes along.
+// account executes commands. Those that are unread when it continues as new go along.
 func account(ctx *orchestration.Context, opening Opening) (State, error) {
 	s, _, err := Book.Get(ctx) // what the execution before this one has left
 	if err != nil {
 		return s, err
 	}
-	Book.Set(ctx, s)
+	if err := Book.Set(ctx, s); err != nil {
+		return s, err
+	}
 	for n := 0; n < perExecution && !ctx.ShouldContinueAsNew(); n++ {
 		command, err := Commands.Receive(ctx)
 		if err != nil {
-			return s, nil // it was cancelled, and counts as cancelled; what it had is its output
+			//lint:ignore nilerr a cancelled account counts as cancelled, and its state is its output
+			return s, nil
 		}
-		s.handle(ctx, command)
-		if s.Closed && Commands.Len(ctx) == 0 { // what came before it was closed is answered, too
+		if err := s.handle(ctx, command); err != nil {
+			return s, err
+		}
+		if s.Closed && Commands.Len(ctx) == 0 { // earlier commands are answered, too
 			return s, nil
 		}
 	}
 	return Account.ContinueAsNew(ctx, opening)
 }
 
-// handle carries out one command, and answers it. What is no command at all does not get here.
-func (s *State) handle(ctx *orchestration.Context, c Command) {
+// handle executes one command, and answers it. Messages that are not commands do not get here.
+func (s *State) handle(ctx *orchestration.Context, c Command) error {
 	var refused string
 	switch s.Handled++; {
 	case s.Closed:
@@ -151,22 +157,25 @@ func (s *State) handle(ctx *orchestration.Context, c Command) {
 	if refused != "" {
 		s.Refused++
 	}
-	Book.Set(ctx, *s)
+	if err := Book.Set(ctx, *s); err != nil {
+		return err
+	}
 	if c.ReplyTo != "" {
-		if err := Answers.Send(ctx, c.ReplyTo, Answer{s.Balance, refused}); err != nil {
+		if err := Answers.SendFrom(ctx, c.ReplyTo, Answer{s.Balance, refused}); err != nil {
 			ctx.Logger().Warn("there can be nobody of that name to answer", "error", err)
 		}
 	}
+	return nil
 }
 
 // ask sends a command to an account and waits for the answer.
 func ask(ctx *orchestration.Context, r Request) (Answer, error) {
 	r.ReplyTo = ctx.Instance()
-	if err := Commands.Send(ctx, r.Account, r.Command); err != nil {
+	if err := Commands.SendFrom(ctx, r.Account, r.Command); err != nil {
 		return Answer{}, err
 	}
 	answer, silence := Answers.Next(ctx), ctx.Timer(patience)
-	switch ctx.Select(answer, silence) {
+	switch ctx.Race(answer, silence) {
 	case answer:
 		return answer.Get(ctx)
 	case silence:
@@ -176,13 +185,13 @@ func ask(ctx *orchestration.Context, r Request) (Answer, error) {
 	return Answer{}, ctx.Err()
 }
 
-// keep has the last three executions of each account kept, and what has ended, asks and closed
-// accounts, for thirty days.
+// keep sets that the orchestrator keeps the last three executions of each account, and ended
+// instances, asks and closed accounts, for thirty days.
 func keep(c *app.Config) {
-	c.Orchestrator.KeepExecutions, c.Orchestrator.KeepEnded = 3, 30*24*time.Hour
+	c.Orchestrator.KeepExecutions, c.Orchestrator.Retention = 3, 30*24*time.Hour
 }
 
 // parts is the whole program.
-var parts = []app.Part{Account.With(account), Ask.With(ask), app.Configure(keep), app.Demo(demo)}
+var parts = []app.Part{Account.Bind(account), Ask.Bind(ask), app.Configure(keep), app.Demo(demo)}
 
 func main() { app.Main(parts...) }

@@ -15,7 +15,7 @@ import (
 // open opens an account in virtual time.
 func open(t *testing.T, how ...rondotest.Part) (*rondotest.Env, orchestration.Handle[State]) {
 	t.Helper()
-	env := rondotest.New(t, append(how, Account.With(account), Ask.With(ask))...)
+	env := rondotest.New(t, append(how, Account.Bind(account), Ask.Bind(ask))...)
 	h, err := Account.Start(t.Context(), env, Opening{Owner: "ann"}, orchestration.ID("account-1"))
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func open(t *testing.T, how ...rondotest.Part) (*rondotest.Env, orchestration.Ha
 func push(t *testing.T, c orchestration.Client, commands ...Command) {
 	t.Helper()
 	for _, command := range commands {
-		if err := Commands.Push(t.Context(), c, "account-1", command); err != nil {
+		if err := Commands.Send(t.Context(), c, "account-1", command); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	want := State{Balance: 400, Handled: 5, Refused: 3}
-	if got, ok := rondotest.Value(env, Book, h.ID); !ok || got != want {
+	if got, ok, err := Book.Read(t.Context(), env, h.ID); err != nil || !ok || got != want {
 		t.Errorf("the book says %+v, want %+v", got, want)
 	}
 }
@@ -83,10 +83,11 @@ func TestAskNobody(t *testing.T) {
 	}
 }
 
-// TestUnreadable sends what is no command, and who cannot be answered. The account lives on.
+// TestUnreadable sends a message that is not a command, and commands whose senders cannot be
+// answered. The account continues.
 func TestUnreadable(t *testing.T) {
 	env, h := open(t)
-	if err := orchestration.DefineQueue[string](Commands.Name()).Push(t.Context(), env, h.ID, "hello"); err != nil {
+	if err := orchestration.DefineMailbox[string](Commands.Name()).Send(t.Context(), env, h.ID, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	push(t, env, Command{Do: "deposit", Cents: 1, ReplyTo: "\x00"}, Command{Do: "deposit", Cents: 1, ReplyTo: "nobody"},
@@ -97,8 +98,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestLarge sends commands that are large and that there are not. The account continues as new
-// before its history has reached a limit.
+// TestLarge sends large commands that the account refuses. The account continues as new before its
+// history has reached a limit.
 func TestLarge(t *testing.T) {
 	env, h := open(t)
 	for range 12 {
@@ -107,7 +108,7 @@ func TestLarge(t *testing.T) {
 	}
 	push(t, env, Command{Do: "close"})
 	wantState(t, h, State{Handled: 13, Refused: 12, Closed: true})
-	if row, _ := env.Row(h.ID); row.Execution != 2 {
+	if row, _ := env.Instance(h.ID); row.Execution != 2 {
 		t.Errorf("it has ended in execution %d, want 2", row.Execution)
 	}
 }
@@ -190,8 +191,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// wantSmall checks how many executions there were, and that the history of each has what its own
-// commands cost, what was waiting when it began, and what was waiting when it ended.
+// wantSmall checks the number of executions, and that the history of each is bounded: the events of
+// its own commands, and the commands that were unread when it began and when it ended.
 func wantSmall(t *testing.T, env *rondotest.Env, id string, executions int) {
 	t.Helper()
 	all := env.ExportAll(id)

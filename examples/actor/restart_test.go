@@ -49,7 +49,7 @@ func run(t *testing.T, dir string, change func(*app.Config)) (a *app.App, end fu
 func start(t *testing.T, dir string) (c *client.Client, end func()) {
 	t.Helper()
 	a, stop := run(t, dir, func(c *app.Config) {
-		c.NATS.InboxWait = time.Second                  // so that what was taken and not decided comes again soon
+		c.Streams.InboxAckWait = time.Second            // so that NATS redelivers soon
 		c.Orchestrator.KeepFormerFor = time.Millisecond // nothing old comes again here
 	})
 	c, err := client.Connect(t.Context(), a.Addresses().NATS)
@@ -74,7 +74,7 @@ func pushAtOnce(t *testing.T, c *client.Client, commands []Command) {
 			t.Fatal(err)
 		}
 		all = append(all, events.Message{ID: c.NewID(), Instance: "account-1",
-			Content: &events.QueueSent{Queue: Commands.Name(), Data: data}})
+			Content: &events.MailboxMessage{Mailbox: Commands.Name(), Data: data}})
 	}
 	if err := c.Publish(t.Context(), all...); err != nil {
 		t.Fatal(err)
@@ -102,11 +102,11 @@ func TestRestart(t *testing.T) {
 	if err != nil || answer != (Answer{Balance: 42}) {
 		t.Errorf("%+v, %v", answer, err)
 	}
-	book, _, err := client.ValueOf(ctx, c, Book, "account-1")
+	book, _, err := Book.Read(ctx, c, "account-1")
 	if want := (State{Balance: 42, Handled: 6*each + 1}); err != nil || book != want {
 		t.Errorf("the book says %+v, %v; want %+v", book, err, want)
 	}
-	info, err := c.Instance(ctx, "account-1")
+	info, err := c.Instances().Get(ctx, "account-1")
 	if err != nil || info.Execution != 6*each/perExecution+1 || info.LastEvent > 20 {
 		t.Errorf("execution %d with %d events, %v; want execution %d, just begun", info.Execution, info.LastEvent, err,
 			6*each/perExecution+1)
@@ -116,7 +116,7 @@ func TestRestart(t *testing.T) {
 	c, end = start(t, dir) // removes former executions
 	executions := 0
 	for tick := time.NewTicker(20 * time.Millisecond); executions != 3; {
-		kept, err := c.Executions(ctx, "account-1", 0, 100)
+		kept, err := client.Collect(c.Instances().Executions(ctx, "account-1"))
 		if err != nil {
 			t.Fatalf("%d executions are kept: %v", executions, err)
 		}
@@ -147,7 +147,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// watched closes seen when what is wanted was written so many times.
+// watched closes seen when the wanted text was written so many times.
 type watched struct {
 	mu    sync.Mutex
 	text  bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,14 +26,14 @@ const ledgerVariable = "RONDO_TEST_LEDGER"
 
 func TestMain(m *testing.M) {
 	if ledger := os.Getenv(ledgerVariable); ledger != "" {
-		app.Main(Bill.With(bill), Send.With(noting(ledger)), app.Demo(demo), app.Configure(impatient))
+		app.Main(Bill.Bind(bill), Send.Bind(noting(ledger)), app.Demo(demo), app.Configure(impatient))
 	}
 	os.Exit(m.Run())
 }
 
 // impatient has the program notice sooner than usual that the one before it was killed.
 func impatient(c *app.Config) {
-	c.NATS.MemberLease, c.NATS.WorkWait, c.Orchestrator.PromiseAfter, c.Orchestrator.SweepEvery = time.Second,
+	c.Streams.MemberLease, c.Streams.TaskAckWait, c.Orchestrator.OutboxAfter, c.Orchestrator.SweepEvery = time.Second,
 		time.Second, time.Second, time.Second
 }
 
@@ -43,7 +44,7 @@ func noting(ledger string) func(context.Context, Invoice) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := fmt.Fprintln(f, i.Customer, activity.InfoOf(ctx).IdempotencyKey); err != nil {
+		if _, err := fmt.Fprintln(f, i.Customer, activity.Info(ctx).IdempotencyKey); err != nil {
 			return 0, err
 		}
 		return send(ctx, i)
@@ -60,13 +61,10 @@ type program struct {
 func start(t *testing.T, dir, ledger string) program {
 	t.Helper()
 	p, out := run(t, dir, ledger)
-	says(t, out, "Ctrl-C ends it.")
+	said := strings.Join(says(t, out, "Ctrl-C ends it."), "\n")
 	go func() { _, _ = io.Copy(io.Discard, out) }() // until it ends
-	at, err := app.ReadAddresses(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.client, err = client.Connect(t.Context(), at.NATS)
+	var err error
+	p.client, err = client.Connect(t.Context(), regexp.MustCompile(`nats://[0-9.:]+`).FindString(said))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +148,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSummary(t, got, job.Customers)
-	info, err := p.client.Instance(ctx, "bill-1")
+	info, err := p.client.Instances().Get(ctx, "bill-1")
 	if err != nil || info.Execution != 8 || info.LastEvent > 500 {
 		t.Errorf("execution %d with %d events, want execution 8 with a small history; %v", info.Execution,
 			info.LastEvent, err)
@@ -158,7 +156,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	wantOneKeyEach(t, ledger, job.Customers)
 }
 
-// wantOneKeyEach checks that whoever heeds idempotency keys has sent one invoice to each customer.
+// wantOneKeyEach checks that each customer has one idempotency key, so that a printer that heeds
+// keys has sent one invoice to each.
 func wantOneKeyEach(t *testing.T, ledger string, customers int) {
 	t.Helper()
 	f, err := os.Open(ledger)

@@ -5,13 +5,12 @@
 //
 //   - so many at the same time, and not more: lanes of [orchestration.Go], which share a counter
 //   - a status that tells how far it is: Progress
-//   - what fails for one customer is written down in the summary, and the others are billed all the
-//     same
+//   - a failure for one customer goes into the summary, and the others are billed all the same
 //   - a history that stays small: it continues as new after so many customers, and carries the
 //     summary along
-//   - each customer counts once, whatever dies meanwhile: what was recorded is not done again. What
-//     was under way is begun again, with the same idempotency key, so that whoever prints the
-//     invoices can tell that it has printed that one
+//   - each customer counts once, whatever process dies meanwhile: activities with a recorded result
+//     are not executed again. Invoices in flight are executed again, with the same idempotency key,
+//     so that the printer can recognise an invoice that it has already printed
 //
 // See it work, then end it with Ctrl-C:
 //
@@ -25,9 +24,9 @@
 //	bin/rondo watch bill-1
 //
 // End the program in the middle, with Ctrl-C or as hard as you like (`kill -9`; its pid stands in
-// .rondo/dev.json), and start it again. The batch goes on where it was. After a `kill -9`, what was
-// under way may wait half a minute before it begins again (--work-wait). The summary is always the
-// same:
+// .rondo/dev.json), and start it again. The batch goes on where it was. After a `kill -9`, NATS may
+// redeliver invoices in flight only after half a minute (--task-ack-wait). The summary is always
+// the same:
 //
 //	bin/rondo wait bill-1
 //
@@ -38,8 +37,7 @@
 //	bin/rondo history bill-1
 //	bin/rondo prune bill-1
 //
-// Any NATS client can start a batch, and cancel it. What was billed until then stands in the
-// output:
+// Any NATS client can start a batch, and cancel it. The output has the customers billed until then:
 //
 //	nats pub rondo.start.bill.bill-2 '{"month":"2027-02","customers":20000,"each_ms":1000}'
 //	nats pub rondo.control.cancel.bill-2 'not this month'
@@ -57,25 +55,28 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Job says what is to be billed. What is zero is chosen.
+// Job is the input of a batch. A field that is zero gets its default.
 type Job struct {
-	// Month is what is billed; Customers is how many there are, with the numbers from 1 on: 5,000.
+	// Month is the month to bill; Customers is the number of customers, numbered from 1 on.
+	// Default: 5,000.
 	Month     string `json:"month"`
 	Customers int    `json:"customers,omitempty"`
-	// InFlight is how many are billed at the same time: 100.
+	// InFlight is how many are billed at the same time. Default: 100.
 	InFlight int `json:"in_flight,omitempty"`
-	// PerExecution is after how many it continues as new at the latest: 1,000. EachMS is how many
-	// milliseconds an invoice takes.
+	// PerExecution is after how many it continues as new at the latest. Default: 1,000. EachMS is
+	// how many milliseconds an invoice takes.
 	PerExecution int `json:"per_execution,omitempty"`
 	EachMS       int `json:"each_ms,omitempty"`
-	// SoFar is what the executions before this one have done. Who starts a batch leaves it out.
+	// SoFar is the summary of the executions before this one. A client that starts a batch leaves
+	// it out.
 	SoFar Summary `json:"so_far,omitzero"`
 }
 
-// Summary is what comes of a job.
+// Summary is the output of a batch.
 type Summary struct {
 	Billed int `json:"billed"`
 	Failed int `json:"failed"`
@@ -84,7 +85,7 @@ type Summary struct {
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// Failure is a customer who was not billed, and why.
+// Failure is a customer that was not billed, and why.
 type Failure struct {
 	Customer int    `json:"customer"`
 	Why      string `json:"why"`
@@ -94,14 +95,14 @@ type Failure struct {
 // small.
 const keptFailures = 100
 
-// Progress is what a batch says about itself.
+// Progress is the custom status of a batch.
 type Progress struct {
 	Billed int `json:"billed"`
 	Failed int `json:"failed"`
 	Of     int `json:"of"`
 }
 
-// Invoice is what is asked of whoever prints and sends.
+// Invoice is the input of Send, which prints and sends it.
 type Invoice struct {
 	Month    string `json:"month"`
 	Customer int    `json:"customer"`
@@ -113,8 +114,8 @@ var (
 	Bill = orchestration.Define[Job, Summary]("bill")
 	// Send sends an invoice and gives its cents. An unknown address is not tried again, everything
 	// else is.
-	Send = activity.Define[Invoice, int]("send", activity.Retry(4, activity.Except(unknownAddress)),
-		activity.Timeout(time.Minute))
+	Send = activity.Define[Invoice, int]("send", activity.Retry(4, activity.NonRetryableTypes(unknownAddress)),
+		activity.StartToClose(time.Minute))
 	// Status is how far a batch is.
 	Status = orchestration.DefineStatus[Progress]()
 )
@@ -141,7 +142,8 @@ func bill(ctx *orchestration.Context, job Job) (Summary, error) {
 			next++
 			cents, err := Send.Call(ctx, invoice)
 			if err != nil && ctx.Err() != nil {
-				return end, nil // the batch is cancelled: this customer is neither billed nor a failure
+				//lint:ignore nilerr the batch is cancelled: this customer is neither billed nor a failure
+				return end, nil
 			}
 			sum.add(invoice.Customer, cents, err)
 			sum.tell(ctx, job.Customers)
@@ -152,7 +154,8 @@ func bill(ctx *orchestration.Context, job Job) (Summary, error) {
 	for i := range lanes {
 		lanes[i] = orchestration.Go(ctx, lane)
 	}
-	if ctx.WaitAll(lanes...); ctx.Err() == nil && next <= job.Customers {
+	_ = ctx.WaitAll(lanes...) // ctx.Err is its error, and set also when the lanes ended just before
+	if ctx.Err() == nil && next <= job.Customers {
 		return Bill.ContinueAsNew(ctx, job)
 	}
 	return *sum, nil // also when it was cancelled: it counts as cancelled, and this is its output
@@ -168,14 +171,14 @@ func (s *Summary) add(customer, cents int, err error) {
 	s.Failed++
 	if len(s.Failures) < keptFailures {
 		why := err.Error()
-		if e, ok := errors.AsType[*orchestration.Error](err); ok {
-			why = e.Message // what send has said, without where it came from
+		if e, ok := errors.AsType[*failure.Error](err); ok {
+			why = e.Message // the error of send, without its origin
 		}
 		s.Failures = append(s.Failures, Failure{customer, why})
 	}
 }
 
-// tell says how far it is, a hundred times in all: each time costs an event.
+// tell sets the status a hundred times in all: each time costs an event.
 func (s *Summary) tell(ctx *orchestration.Context, of int) {
 	if done := s.Billed + s.Failed; done%max(of/100, 1) == 0 {
 		Status.Set(ctx, Progress{s.Billed, s.Failed, of})
@@ -185,7 +188,7 @@ func (s *Summary) tell(ctx *orchestration.Context, of int) {
 // send pretends to print an invoice and to send it. A customer owes as many cents as its number
 // says.
 func send(ctx context.Context, i Invoice) (int, error) {
-	info := activity.InfoOf(ctx)
+	info := activity.Info(ctx)
 	activity.Logger(ctx).Debug("send", "customer", i.Customer, "key", info.IdempotencyKey)
 	select {
 	case <-time.After(time.Duration(i.TakesMS) * time.Millisecond):
@@ -202,6 +205,6 @@ func send(ctx context.Context, i Invoice) (int, error) {
 }
 
 // parts is the whole program.
-var parts = []app.Part{Bill.With(bill), Send.With(send), app.Demo(demo)}
+var parts = []app.Part{Bill.Bind(bill), Send.Bind(send), app.Demo(demo)}
 
 func main() { app.Main(parts...) }

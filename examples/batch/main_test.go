@@ -41,7 +41,7 @@ func TestBill(t *testing.T) {
 		"chaos": {rondotest.Chaos(7)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			env := rondotest.New(t, append(how, Bill.With(bill), Send.With(send))...)
+			env := rondotest.New(t, append(how, Bill.Bind(bill), Send.Bind(send))...)
 			h, err := Bill.Start(t.Context(), env, small, orchestration.ID("bill-1"))
 			if err != nil {
 				t.Fatal(err)
@@ -51,7 +51,7 @@ func TestBill(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantSummary(t, got, small.Customers)
-			if p, ok := rondotest.Status(env, Status, h.ID); !ok || p != (Progress{1099, 1, 1100}) {
+			if p, ok, err := Status.Read(t.Context(), env, h.ID); err != nil || !ok || p != (Progress{1099, 1, 1100}) {
 				t.Errorf("at the end, its status is %+v", p)
 			}
 			histories := env.ExportAll(h.ID)
@@ -68,7 +68,7 @@ func TestBill(t *testing.T) {
 // TestInFlight lets each invoice take a second. So many are sent at once as was said: not more, and
 // not fewer.
 func TestInFlight(t *testing.T) {
-	env := rondotest.New(t, Bill.With(bill), rondotest.Takes(Send.With(send), time.Second))
+	env := rondotest.New(t, Bill.Bind(bill), rondotest.Takes(Send.Bind(send), time.Second))
 	began := env.Now()
 	h, err := Bill.Start(t.Context(), env, Job{Month: "2027-01", Customers: 90, InFlight: 10, PerExecution: 30},
 		orchestration.ID("bill-1"))
@@ -90,6 +90,7 @@ func TestInFlight(t *testing.T) {
 			open++
 		case *events.ActivityCompleted:
 			open--
+		default:
 		}
 		most = max(most, open)
 	}
@@ -98,10 +99,10 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestCancel cancels a batch. What was billed is in its output all the same; what was under way is
-// no failure.
+// TestCancel cancels a batch. Its output has the billed customers all the same; invoices in flight
+// are not failures.
 func TestCancel(t *testing.T) {
-	env := rondotest.New(t, Bill.With(bill), rondotest.Takes(Send.With(send), time.Second))
+	env := rondotest.New(t, Bill.Bind(bill), rondotest.Takes(Send.Bind(send), time.Second))
 	h, err := Bill.Start(t.Context(), env, Job{Month: "2027-01", Customers: 90, InFlight: 10, PerExecution: 30},
 		orchestration.ID("bill-1"))
 	if err != nil {
@@ -120,8 +121,8 @@ func TestCancel(t *testing.T) {
 
 // TestManyFailures lets everything fail: the list in the summary stays short, the number is right.
 func TestManyFailures(t *testing.T) {
-	env := rondotest.New(t, Bill.With(bill), Send.With(func(context.Context, Invoice) (int, error) {
-		return 0, activity.Final(errors.New("the printer has burnt down"))
+	env := rondotest.New(t, Bill.Bind(bill), Send.Bind(func(context.Context, Invoice) (int, error) {
+		return 0, activity.NonRetryable(errors.New("the printer has burnt down"))
 	}))
 	got, err := Bill.Run(t.Context(), env, Job{Month: "2027-01", Customers: 300, PerExecution: 100})
 	if err != nil || got.Billed != 0 || got.Failed != 300 || len(got.Failures) != keptFailures {
@@ -130,7 +131,7 @@ func TestManyFailures(t *testing.T) {
 }
 
 func TestBadJob(t *testing.T) {
-	env := rondotest.New(t, Bill.With(bill), Send.With(send))
+	env := rondotest.New(t, Bill.Bind(bill), Send.Bind(send))
 	for _, job := range []Job{{Customers: -1}, {InFlight: -1}, {PerExecution: -1}} {
 		if _, err := Bill.Run(t.Context(), env, job); !errors.Is(err, orchestration.OfType(badJob)) {
 			t.Errorf("%+v: %v", job, err)

@@ -1,14 +1,15 @@
 // Command comparison is the flow that docs/comparison.md shows in several products, here in Rondo.
 //
 // An order reserves all its items at the same time, waits up to a day for an approval if it is
-// large, takes the money, and ships. If it cannot be shipped, the money is given back. See it work:
+// large, takes the money, and ships. If it cannot be shipped, the money is refunded. See it work:
 //
 //	go run ./examples/comparison dev
 //
 // and in another terminal:
 //
-//	nats pub rondo.start.fulfil.order-1 '{"Items":[{"SKU":"piano","Count":1}],"Cents":900000,"Card":"1111","Address":"Bremen"}'
-//	nats pub rondo.queue.approvals.order-1 ann
+//	nats pub rondo.start.fulfil.order-1 \
+//	    '{"Items":[{"SKU":"piano","Count":1}],"Cents":900000,"Card":"1111","Address":"Bremen"}'
+//	nats pub rondo.mailbox.approvals.order-1 ann
 //
 // Nothing can be shipped to "nowhere", and the card "declined" is declined.
 package main
@@ -24,10 +25,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// The contracts: what those who start and approve orders need, too.
+// The contracts: clients that start and approve orders need these definitions, too.
 var (
 	Fulfil    = orchestration.Define[Order, Receipt]("fulfil")
-	Approvals = orchestration.DefineQueue[string]("approvals") // who approves it
+	Approvals = orchestration.DefineMailbox[string]("approvals") // name of the approver
 	Progress  = orchestration.DefineStatus[string]()
 
 	Reserve = activity.Define[Item, string]("reserve", activity.Retry(5))
@@ -69,19 +70,19 @@ func fulfil(ctx *orchestration.Context, o Order) (Receipt, error) {
 
 // parts is the code with its contracts. The orchestrator runs fulfil, workers run the others.
 var parts = []app.Part{
-	Fulfil.With(fulfil),
-	Reserve.With(func(ctx context.Context, item Item) (string, error) { return reserve(ctx, key(ctx), item) }),
-	Charge.With(func(ctx context.Context, o Order) (string, error) {
+	Fulfil.Bind(fulfil),
+	Reserve.Bind(func(ctx context.Context, item Item) (string, error) { return reserve(ctx, key(ctx), item) }),
+	Charge.Bind(func(ctx context.Context, o Order) (string, error) {
 		payment, err := charge(ctx, key(ctx), o.Card, o.Cents)
 		if errors.Is(err, errDeclined) {
-			err = activity.Final(err)
+			err = activity.NonRetryable(err)
 		}
 		return payment, err
 	}),
-	Ship.With(func(ctx context.Context, o Order) (string, error) { return ship(ctx, key(ctx), o) }),
-	Refund.With(func(ctx context.Context, payment string) (string, error) { return refund(ctx, key(ctx), payment) }),
+	Ship.Bind(func(ctx context.Context, o Order) (string, error) { return ship(ctx, key(ctx), o) }),
+	Refund.Bind(func(ctx context.Context, payment string) (string, error) { return refund(ctx, key(ctx), payment) }),
 }
 
-func key(ctx context.Context) string { return activity.InfoOf(ctx).IdempotencyKey }
+func key(ctx context.Context) string { return activity.Info(ctx).IdempotencyKey }
 
 func main() { app.Main(parts...) }

@@ -36,7 +36,7 @@ func start(t *testing.T, o Order) world {
 	return w
 }
 
-// wait waits for the end, and compares what was done, in its order.
+// wait waits for the end, and compares the activities in their order.
 func (w world) wait(t *testing.T, done ...string) (Receipt, error) {
 	t.Helper()
 	receipt, err := w.order.Wait(t.Context())
@@ -54,14 +54,14 @@ func (w world) wait(t *testing.T, done ...string) (Receipt, error) {
 
 func (w world) approve(t *testing.T) {
 	t.Helper()
-	if err := Approvals.Push(t.Context(), w, w.order.ID, "ann"); err != nil {
+	if err := Approvals.Send(t.Context(), w, w.order.ID, "ann"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (w world) wantStatus(t *testing.T, want string) {
 	t.Helper()
-	if got, _ := rondotest.Status(w.Env, Progress, w.order.ID); got != want {
+	if got, _, err := Progress.Read(t.Context(), w.Env, w.order.ID); err != nil || got != want {
 		t.Errorf("its status is %q, want %q", got, want)
 	}
 }

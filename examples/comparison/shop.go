@@ -20,15 +20,15 @@ type Item struct {
 	Count int
 }
 
-// Receipt is what comes of an order.
+// Receipt is the result of an order.
 type Receipt struct{ Payment, Tracking string }
 
-// large is from how many cents on somebody must approve an order.
+// large is from how many cents on an order needs an approval.
 const large = 100_000
 
-// The world: a warehouse, a bank and a carrier that only pretend. Whoever gets a key that it has
-// seen before gives the same answer and does nothing. A reservation ends by itself after some days,
-// so nobody has to undo it.
+// The world: a warehouse, a bank and a carrier that only pretend. A service that gets a key that it
+// has seen before gives the same answer and does nothing. A reservation ends by itself after some
+// days, so the orchestration need not undo it.
 
 var errDeclined = errors.New("the bank declines the card")
 

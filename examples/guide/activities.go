@@ -9,7 +9,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Bill is what somebody has to pay.
+// Bill is an amount that a customer has to pay.
 type Bill struct {
 	Card  string
 	Cents int
@@ -19,12 +19,13 @@ type Bill struct {
 var (
 	Pay    = orchestration.Define[Bill, string]("pay")
 	Charge = activity.Define[Bill, string]("charge",
-		activity.Retry(5, activity.Exponential(time.Second, 2, time.Minute), activity.Except("card_declined")),
-		activity.Timeout(10*time.Second))
+		activity.Retry(5, activity.Exponential(time.Second, 2, time.Minute),
+			activity.NonRetryableTypes("card_declined")),
+		activity.StartToClose(10*time.Second))
 )
 
 func pay(ctx *orchestration.Context, bill Bill) (string, error) {
-	receipt, err := Charge.Call(ctx, bill, activity.TimeoutOverall(time.Hour))
+	receipt, err := Charge.Call(ctx, bill, activity.ScheduleToClose(time.Hour))
 	switch {
 	case errors.Is(err, orchestration.OfType("card_declined")):
 		return "", orchestration.Errorf("not_paid", "ask for another card: %w", err)
@@ -40,9 +41,9 @@ func pay(ctx *orchestration.Context, bill Bill) (string, error) {
 func charge(ctx context.Context, bill Bill) (string, error) {
 	switch bill.Card {
 	case "":
-		return "", activity.Final(errors.New("the bill has no card"))
+		return "", activity.NonRetryable(errors.New("the bill has no card"))
 	case "expired":
 		return "", activity.Errorf("card_declined", "the card has expired")
 	}
-	return "receipt-" + activity.InfoOf(ctx).IdempotencyKey, nil
+	return "receipt-" + activity.Info(ctx).IdempotencyKey, nil
 }

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
 func TestPay(t *testing.T) {
-	env := virtual(t, Pay.With(pay), Charge.With(charge))
+	env := virtual(t, Pay.Bind(pay), Charge.Bind(charge))
 	receipt, err := Pay.Run(t.Context(), env, Bill{"1111", 4500})
 	if err != nil || !strings.HasPrefix(receipt, "receipt-id-1/") {
 		t.Errorf("%q, %v", receipt, err)
@@ -31,7 +32,7 @@ func TestPayIsPatient(t *testing.T) {
 	var began time.Time
 	var after []time.Duration
 	works := 6
-	env = virtual(t, Pay.With(pay), Charge.With(func(context.Context, Bill) (string, error) {
+	env = virtual(t, Pay.Bind(pay), Charge.Bind(func(context.Context, Bill) (string, error) {
 		after = append(after, env.Now().Sub(began))
 		if len(after) < works {
 			return "", errors.New("the bank does not answer")
@@ -55,7 +56,7 @@ func TestPayIsPatient(t *testing.T) {
 }
 
 func TestPayTakesTooLong(t *testing.T) {
-	env := virtual(t, Pay.With(pay), rondotest.Takes(Charge.With(charge), time.Minute))
+	env := virtual(t, Pay.Bind(pay), rondotest.Takes(Charge.Bind(charge), time.Minute))
 	_, err := Pay.Run(t.Context(), env, Bill{"1111", 4500})
 	wantError(t, err, `the bank is too slow today: activity "charge": it took longer than 10s (after 5 attempts)`)
 	wantIs(t, err, orchestration.OfType("not_paid"))
@@ -63,8 +64,8 @@ func TestPayTakesTooLong(t *testing.T) {
 
 // TestTimeLimits checks the table of time limits.
 func TestTimeLimits(t *testing.T) {
-	slow := rondotest.Takes(Charge.With(charge), 2*time.Hour)
-	fails := Charge.With(func(context.Context, Bill) (string, error) {
+	slow := rondotest.Takes(Charge.Bind(charge), 2*time.Hour)
+	fails := Charge.Bind(func(context.Context, Bill) (string, error) {
 		return "", errors.New("the bank does not answer")
 	})
 	for _, c := range []struct {
@@ -74,24 +75,24 @@ func TestTimeLimits(t *testing.T) {
 		kind, typ string
 		text      string
 	}{
-		{"nobody takes it", nil, []activity.Option{activity.TimeoutToStart(time.Minute), activity.Retry(1)}, "timeout",
+		{"nobody takes it", nil, []activity.Option{activity.ScheduleToStart(time.Minute), activity.Retry(1)}, "timeout",
 			"schedule_to_start", `activity "charge": no worker took it up in time`},
 		{"it takes too long", slow, []activity.Option{activity.Retry(1)}, "timeout", "start_to_close",
 			`activity "charge": it took longer than 10s`},
-		{"overall", slow, []activity.Option{activity.Timeout(0), activity.TimeoutOverall(time.Hour)}, "timeout",
-			"overall", `activity "charge": it was not done within its overall time limit`},
+		{"overall", slow, []activity.Option{activity.StartToClose(0), activity.ScheduleToClose(time.Hour)}, "timeout",
+			"schedule_to_close", `activity "charge": it was not done within its time limit from schedule to close`},
 		{"overall, with no time for another attempt", fails,
-			[]activity.Option{activity.TimeoutOverall(5 * time.Second)}, "application", "",
+			[]activity.Option{activity.ScheduleToClose(5 * time.Second)}, "application", "",
 			`activity "charge": the bank does not answer (after 3 attempts)`},
 		{"no attempts", fails, []activity.Option{activity.Retry(0)}, "application", "invalid_options",
-			`activity "charge": retry: 0 attempts; the first one counts, so at least 1`},
-		{"panic", Charge.With(func(context.Context, Bill) (string, error) {
+			`activity "charge": retry: 0 attempts; the first one counts, so at least 1; RetryForever has no limit`},
+		{"panic", Charge.Bind(func(context.Context, Bill) (string, error) {
 			panic("no bank")
 		}), []activity.Option{activity.Retry(2)}, "panicked", "",
 			`activity "charge": panic: no bank (after 2 attempts)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			parts := []rondotest.Part{Pay.With(func(ctx *orchestration.Context, b Bill) (string, error) {
+			parts := []rondotest.Part{Pay.Bind(func(ctx *orchestration.Context, b Bill) (string, error) {
 				return Charge.Call(ctx, b, c.opts...)
 			})}
 			if c.worker != nil {
@@ -99,7 +100,7 @@ func TestTimeLimits(t *testing.T) {
 			}
 			_, err := Pay.Run(t.Context(), virtual(t, parts...), Bill{"1111", 1})
 			wantError(t, err, c.text)
-			var e *orchestration.Error
+			var e *failure.Error
 			if !errors.As(err, &e) || string(e.Kind) != c.kind || e.Type != c.typ {
 				t.Errorf("%+v", e)
 			}
@@ -107,9 +108,9 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
-// TestNoWorker has nobody for the activity, and no time limit.
+// TestNoWorker has no worker for the activity, and no time limit.
 func TestNoWorker(t *testing.T) {
-	env := virtual(t, Pay.With(func(ctx *orchestration.Context, b Bill) (string, error) { return Charge.Call(ctx, b) }))
+	env := virtual(t, Pay.Bind(func(ctx *orchestration.Context, b Bill) (string, error) { return Charge.Call(ctx, b) }))
 	_, err := Pay.Run(t.Context(), env, Bill{"1111", 1}, orchestration.ID("pay-1"))
 	wantError(t, err, `rondotest: instance "pay-1" is running, and nothing more will happen`+"\n"+
 		`  it waits for activity "charge" (event 2), which is not registered in this test`)

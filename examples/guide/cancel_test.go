@@ -12,13 +12,13 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// vans notes which vans are given back.
+// vans notes which vans are returned.
 func vans(back *[]string) []rondotest.Part {
 	return []rondotest.Part{
 		noting(FetchVan, new([]string), func(string) (bool, error) { return true, nil }),
 		noting(GiveVanBack, back, func(id string) (bool, error) {
 			if id == "lost" {
-				return false, activity.Final(errors.New("nobody is there to take it"))
+				return false, activity.NonRetryable(errors.New("nobody is there to take it"))
 			}
 			return true, nil
 		}),
@@ -27,7 +27,7 @@ func vans(back *[]string) []rondotest.Part {
 
 func TestRent(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	out, err := Rent.Run(t.Context(), env, 24*time.Hour, orchestration.ID("rent-1"))
 	if out != "the van is back" || err != nil {
 		t.Errorf("%q, %v", out, err)
@@ -37,13 +37,13 @@ func TestRent(t *testing.T) {
 
 func TestRentIsCancelled(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Cancel(t.Context(), "it rains"))
 	_, err := h.Wait(t.Context())
 	wantError(t, err, "cancelled: it rains")
 	wantList(t, "back", back, "rent-1")
-	row, _ := env.Row("rent-1")
+	row, _ := env.Instance("rent-1")
 	want(t, "status", string(row.Status), "cancelled")
 }
 
@@ -51,8 +51,8 @@ func TestRentIsCancelled(t *testing.T) {
 func TestRentIsCancelledEarly(t *testing.T) {
 	var back []string
 	parts := vans(&back)
-	env := virtual(t, Rent.With(rent), parts[1],
-		rondotest.Takes(FetchVan.With(func(context.Context, string) (bool, error) {
+	env := virtual(t, Rent.Bind(rent), parts[1],
+		rondotest.Takes(FetchVan.Bind(func(context.Context, string) (bool, error) {
 			return true, nil
 		}), time.Minute))
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
@@ -62,10 +62,10 @@ func TestRentIsCancelledEarly(t *testing.T) {
 	wantList(t, "back", back, "rent-1")
 }
 
-// TestCleaningUpFails has nobody to take the van.
+// TestCleaningUpFails lets the compensation fail: the van cannot be returned.
 func TestCleaningUpFails(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "lost")
 	must(t, h.Cancel(t.Context(), "it rains"))
 	_, err := h.Wait(t.Context())
@@ -79,7 +79,7 @@ func TestCleaningUpWithoutAShield(t *testing.T) {
 	var back []string
 	var after error
 	env := virtual(t, append(vans(&back),
-		Rent.With(func(ctx *orchestration.Context, long time.Duration) (string, error) {
+		Rent.Bind(func(ctx *orchestration.Context, long time.Duration) (string, error) {
 			err := ctx.Sleep(long)
 			_, after = GiveVanBack.Call(ctx, "the van")
 			return "", err
@@ -93,7 +93,7 @@ func TestCleaningUpWithoutAShield(t *testing.T) {
 
 func TestRentIsTerminated(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Terminate(t.Context(), "the shop has burned down"))
 	_, err := h.Wait(t.Context())
@@ -105,11 +105,11 @@ func TestRentIsTerminated(t *testing.T) {
 // TestRentIsSuspended halts it while its time comes.
 func TestRentIsSuspended(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Suspend(t.Context(), "stocktaking"))
 	env.Advance(48 * time.Hour)
-	row, _ := env.Row("rent-1")
+	row, _ := env.Instance("rent-1")
 	want(t, "status", string(row.Status), "suspended")
 	wantList(t, "back", back)
 	must(t, h.Resume(t.Context(), ""))
@@ -117,15 +117,15 @@ func TestRentIsSuspended(t *testing.T) {
 	wantList(t, "back", back, "rent-1")
 }
 
-// TestSuspendedIsCancelled cancels what is suspended.
+// TestSuspendedIsCancelled cancels a suspended instance.
 func TestSuspendedIsCancelled(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Suspend(t.Context(), "stocktaking"))
 	must(t, h.Cancel(t.Context(), "it rains"))
 	env.Settle()
-	row, _ := env.Row("rent-1")
+	row, _ := env.Instance("rent-1")
 	want(t, "status", string(row.Status), "suspended")
 	must(t, h.Resume(t.Context(), ""))
 	_, err := h.Wait(t.Context())
@@ -133,10 +133,10 @@ func TestSuspendedIsCancelled(t *testing.T) {
 	wantList(t, "back", back, "rent-1")
 }
 
-// TestSuspendedIsTerminated terminates what is suspended.
+// TestSuspendedIsTerminated terminates a suspended instance.
 func TestSuspendedIsTerminated(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	must(t, h.Suspend(t.Context(), "stocktaking"))
 	must(t, h.Terminate(t.Context(), "enough"))
@@ -146,8 +146,8 @@ func TestSuspendedIsTerminated(t *testing.T) {
 
 // TestCancellingAPart limits the time of several calls, and cancels one.
 func TestCancellingAPart(t *testing.T) {
-	env := virtual(t, rondotest.Takes(Price.With(priced), time.Hour),
-		Cheapest.With(func(ctx *orchestration.Context, s []string) (int, error) {
+	env := virtual(t, rondotest.Takes(Price.Bind(priced), time.Hour),
+		Cheapest.Bind(func(ctx *orchestration.Context, s []string) (int, error) {
 			limited, done := ctx.WithTimeout(time.Minute)
 			defer done()
 			_, err := Price.Call(limited, s[0])
@@ -169,7 +169,7 @@ func TestCancellingAPart(t *testing.T) {
 // TestCancelledTwice does nothing the second time.
 func TestCancelledTwice(t *testing.T) {
 	var back []string
-	env := virtual(t, append(vans(&back), Rent.With(rent))...)
+	env := virtual(t, append(vans(&back), Rent.Bind(rent))...)
 	h := start(t, env, Rent, 24*time.Hour, "rent-1")
 	for range 2 {
 		must(t, orchestration.Control(t.Context(), env, h.ID, events.Cancel, "it rains"))

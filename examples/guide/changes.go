@@ -44,6 +44,6 @@ func orderBySea(ctx *orchestration.Context, goods string) (string, error) {
 
 // both are what a program is made of while instances of the old version run.
 var both = []app.Part{
-	Order.With(order), // 1.0.0
-	Order.With(orderBySea, orchestration.Version("2.0.0")),
+	Order.Bind(order), // 1.0.0
+	Order.Bind(orderBySea, orchestration.Version("2.0.0")),
 }

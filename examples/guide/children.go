@@ -34,6 +34,14 @@ func deliverAll(ctx *orchestration.Context, d Delivery) ([]string, error) {
 	return numbers, err
 }
 
+// surveyNextYear starts a survey that is due when this instance has ended long since.
+func surveyNextYear(ctx *orchestration.Context, customer string) (string, error) {
+	return Survey.Detach(ctx, customer, orchestration.ID("survey-of-"+customer),
+		orchestration.Delay(365*24*time.Hour), // from ctx.Now
+		orchestration.RestartFinished(),       // the one of this year
+		orchestration.Attributes(map[string]string{"customer": customer}))
+}
+
 // deliver is an instance of its own for each parcel.
 func deliver(ctx *orchestration.Context, parcel string) (string, error) {
 	if err := ctx.Sleep(48 * time.Hour); err != nil { // until it has come from the store

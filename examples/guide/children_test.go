@@ -13,15 +13,15 @@ import (
 
 func handedOver(parcel string) (string, error) {
 	if parcel == "broken" {
-		return "", activity.Final(activity.Errorf("broken", "it has fallen down"))
+		return "", activity.NonRetryable(activity.Errorf("broken", "it has fallen down"))
 	}
 	return "number of " + parcel, nil
 }
 
-// deliveries is what is needed to deliver.
+// deliveries is an environment with the code of all deliveries.
 func deliveries(t *testing.T) *rondotest.Env {
 	var parcels []string
-	return virtual(t, DeliverAll.With(deliverAll), Deliver.With(deliver), Survey.With(survey),
+	return virtual(t, DeliverAll.Bind(deliverAll), Deliver.Bind(deliver), Survey.Bind(survey),
 		noting(HandOver, &parcels, handedOver))
 }
 
@@ -56,7 +56,7 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 			h := start(t, env, DeliverAll, Delivery{"ann", []string{"chair"}}, "order-7")
 			must(t, orchestration.Control(t.Context(), env, h.ID, how, "no longer wanted"))
 			env.Settle()
-			row, _ := env.Row("order-7/chair")
+			row, _ := env.Instance("order-7/chair")
 			want(t, "status", string(row.Status), "cancelled")
 			reason := map[events.How]string{
 				events.Cancel:    "cancelled: its parent was cancelled: no longer wanted",
@@ -83,8 +83,8 @@ func TestChildIsEndedFromOutside(t *testing.T) {
 
 func TestAbandonedChildGoesOn(t *testing.T) {
 	var parcels []string
-	env := virtual(t, Deliver.With(deliver), noting(HandOver, &parcels, handedOver),
-		DeliverAll.With(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
+	env := virtual(t, Deliver.Bind(deliver), noting(HandOver, &parcels, handedOver),
+		DeliverAll.Bind(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
 			Deliver.StartChild(ctx, d.Parcels[0], orchestration.ID("d-1"), orchestration.Abandon())
 			return nil, ctx.Sleep(time.Minute)
 		}))
@@ -105,7 +105,8 @@ func TestChildIDInUse(t *testing.T) {
 		`orchestration "deliver": instance id "order-7/chair" is already in use by another instance (running); give the child another id, or none`)
 }
 
-// TestDetachedIDInUse starts a survey under an id that there is already, which nobody is told.
+// TestDetachedIDInUse starts a detached survey under an id that exists already: no error is
+// reported.
 func TestDetachedIDInUse(t *testing.T) {
 	env := deliveries(t)
 	start(t, env, Survey, "bob", "survey-order-7")
@@ -117,10 +118,27 @@ func TestDetachedIDInUse(t *testing.T) {
 	}
 }
 
+// TestSurveyNextYear has the survey of this year before the next one starts.
+func TestSurveyNextYear(t *testing.T) {
+	yearly := orchestration.Define[string, string]("yearly")
+	env := virtual(t, Survey.Bind(survey), yearly.Bind(surveyNextYear))
+	start(t, env, Survey, "ann", "survey-of-ann")
+	_, err := yearly.Run(t.Context(), env, "ann")
+	must(t, err)
+	env.Advance(364 * 24 * time.Hour)
+	if row, _ := env.Instance("survey-of-ann"); row.Execution != 1 || !row.Ended() {
+		t.Errorf("execution %d is %s", row.Execution, row.Status)
+	}
+	env.Advance(10 * 24 * time.Hour)
+	if row, _ := env.Instance("survey-of-ann"); row.Execution != 2 || row.Attributes["customer"] != "ann" {
+		t.Errorf("execution %d has %v", row.Execution, row.Attributes)
+	}
+}
+
 // TestNotSentInTheLastRound starts a child in the round in which the code returns.
 func TestNotSentInTheLastRound(t *testing.T) {
-	env := virtual(t, Deliver.With(deliver),
-		DeliverAll.With(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
+	env := virtual(t, Deliver.Bind(deliver),
+		DeliverAll.Bind(func(ctx *orchestration.Context, d Delivery) ([]string, error) {
 			Deliver.StartChild(ctx, d.Parcels[0], orchestration.ID("d-1"), orchestration.Abandon())
 			return nil, nil
 		}))

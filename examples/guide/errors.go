@@ -18,7 +18,7 @@ const OutOfStock = "out_of_stock"
 // The contracts of the chapter.
 var (
 	Collect = orchestration.Define[int, string]("collect")
-	Pick    = activity.Define[int, string]("pick", activity.Retry(5, activity.Except(OutOfStock)))
+	Pick    = activity.Define[int, string]("pick", activity.Retry(5, activity.NonRetryableTypes(OutOfStock)))
 )
 
 // pick is the activity.

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 func TestCollect(t *testing.T) {
-	env := virtual(t, Collect.With(collect), Pick.With(pick))
+	env := virtual(t, Collect.Bind(collect), Pick.Bind(pick))
 	for n, text := range map[int]string{2: "2 chairs", 5: "3 chairs"} {
 		out, err := Collect.Run(t.Context(), env, n)
 		if out != text || err != nil {
@@ -25,17 +26,17 @@ func TestCollect(t *testing.T) {
 	s, ok := activity.Details[Shortage](err)
 	want(t, "left", s.Left, 3)
 	want(t, "there", ok, true)
-	var e *orchestration.Error
+	var e *failure.Error
 	if !errors.As(err, &e) || e.Kind != "application" || e.Type != OutOfStock {
 		t.Errorf("%+v", e)
 	}
 }
 
-// TestErrorsTravelThroughChildren has a parent that waits for who collects.
+// TestErrorsTravelThroughChildren has a parent that waits for a child, which collects chairs.
 func TestErrorsTravelThroughChildren(t *testing.T) {
 	parent := orchestration.Define[int, string]("furnish")
-	env := virtual(t, Collect.With(collect), Pick.With(pick),
-		parent.With(func(ctx *orchestration.Context, n int) (string, error) {
+	env := virtual(t, Collect.Bind(collect), Pick.Bind(pick),
+		parent.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 			return Collect.Call(ctx, n)
 		}))
 	_, err := parent.Run(t.Context(), env, 12)
@@ -49,10 +50,10 @@ func TestErrorsTravelThroughChildren(t *testing.T) {
 // TestOwnTypesDoNotTravel asks for a type of Go's behind an error that came from an activity.
 func TestOwnTypesDoNotTravel(t *testing.T) {
 	sentinel := errors.New("sentinel")
-	env := virtual(t, Pick.With(func(context.Context, int) (string, error) {
-		return "", activity.Final(fmt.Errorf("pick: %w", sentinel))
+	env := virtual(t, Pick.Bind(func(context.Context, int) (string, error) {
+		return "", activity.NonRetryable(fmt.Errorf("pick: %w", sentinel))
 	}),
-		Collect.With(func(ctx *orchestration.Context, n int) (string, error) {
+		Collect.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 			_, err := Pick.Call(ctx, n)
 			if errors.Is(err, sentinel) {
 				return "it is the same", nil
@@ -66,7 +67,7 @@ func TestOwnTypesDoNotTravel(t *testing.T) {
 }
 
 func TestPanicOfAnOrchestration(t *testing.T) {
-	env := virtual(t, Collect.With(func(ctx *orchestration.Context, n int) (string, error) {
+	env := virtual(t, Collect.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 		if err := ctx.Sleep(time.Second); err != nil {
 			return "", err
 		}
@@ -75,7 +76,7 @@ func TestPanicOfAnOrchestration(t *testing.T) {
 	}))
 	_, err := Collect.Run(t.Context(), env, 1)
 	wantError(t, err, "panic: runtime error: index out of range [1] with length 0")
-	var e *orchestration.Error
+	var e *failure.Error
 	if !errors.As(err, &e) || e.Kind != "panicked" {
 		t.Errorf("%+v", e)
 	}

@@ -7,8 +7,8 @@ import (
 // The contracts of the chapter.
 var (
 	Account = orchestration.Define[int, int]("account")
-	Points  = orchestration.DefineQueue[int]("points")
-	Balance = orchestration.DefineKey[int]("balance")
+	Points  = orchestration.DefineMailbox[int]("points")
+	Balance = orchestration.DefineValue[int]("balance")
 )
 
 func account(ctx *orchestration.Context, balance int) (int, error) {
@@ -18,7 +18,9 @@ func account(ctx *orchestration.Context, balance int) (int, error) {
 			return balance, err
 		}
 		balance += points
-		Balance.Set(ctx, balance)
+		if err := Balance.Set(ctx, balance); err != nil {
+			return balance, err
+		}
 	}
 	return Account.ContinueAsNew(ctx, balance)
 }

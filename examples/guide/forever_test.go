@@ -10,21 +10,22 @@ import (
 )
 
 func TestAccount(t *testing.T) {
-	env := rondotest.New(t, Account.With(account))
+	env := rondotest.New(t, Account.Bind(account))
 	h := start(t, env, Account, 0, "account-ann")
 	const many = 5000
 	for range many {
-		must(t, Points.Push(t.Context(), env, "account-ann", 3))
+		must(t, Points.Send(t.Context(), env, "account-ann", 3))
 		env.Settle()
 	}
-	balance, _ := rondotest.Value(env, Balance, "account-ann")
+	balance, _, err := Balance.Read(t.Context(), env, "account-ann")
+	must(t, err)
 	want(t, "balance", balance, 3*many)
-	row, _ := env.Row("account-ann")
+	row, _ := env.Instance("account-ann")
 	want(t, "execution", row.Execution, 2)
 	want(t, "events of the first", row.LastEvent < events.HintHistoryEvents, true)
 
 	must(t, h.Cancel(t.Context(), "she has left"))
-	balance, err := h.Wait(t.Context())
+	balance, err = h.Wait(t.Context())
 	wantError(t, err, "cancelled: she has left")
 	want(t, "what the code has returned with an error", balance, 0)
 }
@@ -33,7 +34,7 @@ func TestAccount(t *testing.T) {
 func TestWhatGoesAlong(t *testing.T) {
 	var ended []string
 	env := virtual(t, rondotest.Takes(noting(Load, &ended, func(string) (int, error) { return 1, nil }), time.Hour),
-		Account.With(func(ctx *orchestration.Context, n int) (int, error) {
+		Account.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			if n == 0 {
 				Load.Start(ctx, "left behind")
 				Balance.Set(ctx, 7)
@@ -65,7 +66,7 @@ func TestWhatGoesAlong(t *testing.T) {
 
 // TestContinueAsNewMustBeReturned forgets to return what it gives.
 func TestContinueAsNewMustBeReturned(t *testing.T) {
-	env := virtual(t, Account.With(func(ctx *orchestration.Context, n int) (int, error) {
+	env := virtual(t, Account.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		_, _ = Account.ContinueAsNew(ctx, n+1)
 		return n, nil
 	}))

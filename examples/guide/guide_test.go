@@ -54,7 +54,7 @@ func run(t *testing.T, config app.Config, parts ...app.Part) (*client.Client, st
 		t.Fatalf("it has not started: %v", err)
 	}
 	servers := a.Addresses().NATS
-	c, err := client.Connect(t.Context(), servers, client.Codec(config.Orchestrator.Round.Codec))
+	c, err := client.Connect(t.Context(), servers, client.Codec(config.Codec))
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })
 	return c, servers
@@ -113,9 +113,9 @@ func wantIn(t *testing.T, text, part string) {
 	}
 }
 
-// noting is an activity that notes what it is called with, and says what it was told to say.
+// noting is an activity that notes its inputs, and returns the results of out.
 func noting[In, Out any](d activity.Definition[In, Out], notes *[]In, out func(In) (Out, error)) activity.Binding {
-	return d.With(func(_ context.Context, in In) (Out, error) {
+	return d.Bind(func(_ context.Context, in In) (Out, error) {
 		*notes = append(*notes, in)
 		return out(in)
 	})

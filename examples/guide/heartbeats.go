@@ -18,8 +18,8 @@ func publish(ctx *orchestration.Context, pages int) (int, error) { return Print.
 // The contracts of the chapter.
 var (
 	Publish = orchestration.Define[int, int]("publish")
-	Print   = activity.Define[int, int]("print", activity.Retry(5), activity.Timeout(6*time.Hour),
-		activity.TimeoutHeartbeat(time.Minute))
+	Print   = activity.Define[int, int]("print", activity.Retry(5), activity.StartToClose(6*time.Hour),
+		activity.HeartbeatTimeout(time.Minute))
 )
 
 func (p Printer) print(ctx context.Context, pages int) (int, error) {
@@ -29,7 +29,7 @@ func (p Printer) print(ctx context.Context, pages int) (int, error) {
 	}
 	for ; done < pages; done++ {
 		if err := activity.Heartbeat(ctx, done); err != nil {
-			return done, err // nobody waits for it any more, or its time is over
+			return done, err // no instance waits for it any more, or its time is over
 		}
 		if err := p.Page(ctx, done); err != nil {
 			return done, err

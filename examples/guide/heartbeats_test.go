@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 func TestPublish(t *testing.T) {
 	var printed []int
-	env := virtual(t, Publish.With(publish), Print.With(Printer{Page: func(ctx context.Context, page int) error {
-		if page == 3 && activity.InfoOf(ctx).Attempt == 1 {
+	env := virtual(t, Publish.Bind(publish), Print.Bind(Printer{Page: func(ctx context.Context, page int) error {
+		if page == 3 && activity.Info(ctx).Attempt == 1 {
 			return errors.New("there is no paper")
 		}
 		printed = append(printed, page)
@@ -32,20 +33,20 @@ func TestPublish(t *testing.T) {
 func TestHangingIsNoticed(t *testing.T) {
 	t.Parallel()
 	quick := activity.Define[int, int]("print", activity.Retry(2, activity.Fixed(10*time.Millisecond)),
-		activity.TimeoutHeartbeat(2*time.Second))
+		activity.HeartbeatTimeout(2*time.Second))
 	var mu sync.Mutex // the race detector does not know every order that messages make
 	var printed []int
 	printer := Printer{Page: func(ctx context.Context, page int) error {
 		mu.Lock()
 		printed = append(printed, page)
 		mu.Unlock()
-		if page == 2 && activity.InfoOf(ctx).Attempt == 1 { // it hangs
+		if page == 2 && activity.Info(ctx).Attempt == 1 { // it hangs
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		return nil
 	}}
-	c, _ := onServers(t, quick.With(printer.print), Publish.With(func(ctx *orchestration.Context, n int) (int, error) {
+	c, _ := onServers(t, quick.Bind(printer.print), Publish.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		return quick.Call(ctx, n)
 	}))
 	n, err := Publish.Run(limited(t), c, 4)
@@ -67,7 +68,7 @@ func TestPrintingStops(t *testing.T) {
 		stopped <- context.Cause(ctx)
 		return nil
 	}}
-	c, _ := onServers(t, Publish.With(publish), Print.With(printer.print))
+	c, _ := onServers(t, Publish.Bind(publish), Print.Bind(printer.print))
 	ctx := limited(t)
 	h, err := Publish.Start(ctx, c, 100)
 	must(t, err)
@@ -81,16 +82,16 @@ func TestPrintingStops(t *testing.T) {
 // TestSilence has a worker that says nothing, once too often.
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	quick := activity.Define[int, int]("print", activity.TimeoutHeartbeat(100*time.Millisecond))
-	c, _ := onServers(t, Publish.With(func(ctx *orchestration.Context, n int) (int, error) {
+	quick := activity.Define[int, int]("print", activity.HeartbeatTimeout(100*time.Millisecond))
+	c, _ := onServers(t, Publish.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		return quick.Call(ctx, n)
-	}), quick.With(func(ctx context.Context, _ int) (int, error) {
+	}), quick.Bind(func(ctx context.Context, _ int) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}))
 	_, err := Publish.Run(limited(t), c, 1)
 	wantError(t, err, `activity "print": it gave no heartbeat for 100ms`)
-	var e *orchestration.Error
+	var e *failure.Error
 	if !errors.As(err, &e) || e.Type != "heartbeat" {
 		t.Errorf("%+v", e)
 	}
@@ -99,7 +100,7 @@ func TestSilence(t *testing.T) {
 func TestHeartbeatThatIsTooLarge(t *testing.T) {
 	err := activity.Heartbeat(activity.NewContext(t.Context(), activity.Environment{}), nil)
 	must(t, err)
-	env := virtual(t, Publish.With(publish), Print.With(func(ctx context.Context, n int) (int, error) {
+	env := virtual(t, Publish.Bind(publish), Print.Bind(func(ctx context.Context, n int) (int, error) {
 		return n, activity.Heartbeat(ctx, make([]int, 4000))
 	}))
 	_, err = Publish.Run(t.Context(), env, 1)

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
 func TestNobodyAnswers(t *testing.T) {
-	env := rondotest.New(t, Buy.With(buy),
-		AskBoss.With(func(context.Context, string) (bool, error) { return true, nil }), // in place of the real one
+	env := rondotest.New(t, Buy.Bind(buy),
+		AskBoss.Bind(func(context.Context, string) (bool, error) { return true, nil }), // in place of the real one
 		rondotest.Cold()) // replay the code before each round
 
 	h, err := Buy.Start(t.Context(), env, Purchase{"piano", 900_000}, orchestration.ID("buy-7"))
@@ -21,7 +22,7 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	env.Advance(71 * time.Hour)
-	env.Crash() // what was in memory is gone
+	env.Crash() // the orchestrator loses its memory
 	env.Advance(time.Hour)
 
 	if _, err := h.Wait(t.Context()); !errors.Is(err, orchestration.OfType("no_answer")) {
@@ -31,7 +32,7 @@ func TestNobodyAnswers(t *testing.T) {
 
 func TestChaos(t *testing.T) {
 	for seed := range uint64(20) {
-		env := rondotest.New(t, rondotest.Chaos(seed), Buy.With(buy), asked)
+		env := rondotest.New(t, rondotest.Chaos(seed), Buy.Bind(buy), asked)
 		h, err := Buy.Start(t.Context(), env, Purchase{"piano", 900_000})
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +49,7 @@ func TestOldHistoriesFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rondotest.Replay(t, history, Order.With(order))
+		rondotest.Replay(t, history, Order.Bind(order))
 	}
 }
 
@@ -56,13 +57,13 @@ func TestOldHistoriesFit(t *testing.T) {
 func TestAMisfitIsFound(t *testing.T) {
 	history, err := os.ReadFile("testdata/order-ended.json")
 	must(t, err)
-	err = rondotest.TryReplay(history, Order.With(orderBySea))
+	err = rondotest.TryReplay(history, Order.Bind(orderBySea))
 	wantIn(t, err.Error(), "history has  a timer\n  the code did activity \"pack\"")
-	var e *orchestration.Error
+	var e *failure.Error
 	if !errors.As(err, &e) || e.Kind != "nondeterminism" || e.Event != 2 {
 		t.Errorf("%+v", e)
 	}
-	clever := Order.With(func(ctx *orchestration.Context, goods string) (string, error) {
+	clever := Order.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 		return order(ctx, goods+" in paper")
 	})
 	wantIn(t, rondotest.TryReplay(history, clever).Error(),

@@ -17,14 +17,14 @@ import (
 type Bank struct{ URL string }
 
 func (b Bank) charge(ctx context.Context, bill Bill) (string, error) {
-	status, answer, err := b.post(ctx, "/charges", activity.InfoOf(ctx).IdempotencyKey, bill)
+	status, answer, err := b.post(ctx, "/charges", activity.Info(ctx).IdempotencyKey, bill)
 	switch {
 	case err != nil:
 		return "", err // tried again, with the same key
 	case status == http.StatusPaymentRequired:
 		return "", activity.Errorf("card_declined", "the bank says: %s", answer)
 	case status == http.StatusBadRequest:
-		return "", activity.Final(errors.New("the bank does not understand us"))
+		return "", activity.NonRetryable(errors.New("the bank does not understand us"))
 	case status != http.StatusOK:
 		return "", fmt.Errorf("the bank says: %d", status)
 	}

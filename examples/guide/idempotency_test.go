@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -43,7 +44,7 @@ func TestChargeOnce(t *testing.T) {
 	l := &ledger{receipts: make(map[string]string)}
 	server := httptest.NewServer(l)
 	defer server.Close()
-	env := virtual(t, Pay.With(pay), Charge.With(Bank{server.URL}.charge))
+	env := virtual(t, Pay.Bind(pay), Charge.Bind(Bank{server.URL}.charge))
 	receipt, err := Pay.Run(t.Context(), env, Bill{"1111", 4500}, orchestration.ID("pay-1"))
 	if receipt != "receipt 4500" || err != nil {
 		t.Errorf("%q, %v", receipt, err)
@@ -51,7 +52,7 @@ func TestChargeOnce(t *testing.T) {
 	want(t, "asked", l.asked, 2)
 	want(t, "taken", l.taken, 1)
 	for key := range l.receipts {
-		row, _ := env.Row("pay-1")
+		row, _ := env.Instance("pay-1")
 		want(t, "key", key, "pay-1/"+row.Incarnation+"/1/2")
 	}
 
@@ -62,7 +63,7 @@ func TestChargeOnce(t *testing.T) {
 
 	server.Close()
 	_, err = Pay.Run(t.Context(), env, Bill{"1111", 1})
-	var e *orchestration.Error
+	var e *failure.Error
 	if !errors.As(err, &e) || e.Attempts != 5 {
 		t.Errorf("%v", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -20,21 +19,15 @@ func buyAPiano(ctx context.Context, servers string) (string, error) {
 		orchestration.RejectExisting(),
 		orchestration.Attributes(map[string]string{"department": "music"}))
 	if errors.Is(err, orchestration.ErrExists) {
-		h = Buy.Handle(c, "buy-7") // somebody was faster
+		h = Buy.Handle(c, "buy-7") // another client was faster
 	} else if err != nil {
 		return "", err
 	}
 	return h.Wait(ctx)
 }
 
-// approve raises an event, and finds out whether somebody has waited for it.
-func approve(ctx context.Context, c *client.Client, id string, v Verdict) (bool, error) {
-	data, err := c.Codec().Encode(v)
-	if err != nil {
-		return false, err
-	}
-	r, err := c.Deliver(ctx, events.Message{
-		ID: c.NewID(), Instance: id, Content: &events.EventRaised{Name: Verdicts.Name(), Data: data},
-	})
+// approve raises an event, and finds out whether the instance has waited for it.
+func approve(ctx context.Context, c orchestration.Client, id string, v Verdict) (bool, error) {
+	r, err := Verdicts.Deliver(ctx, c, id, v)
 	return r.Taken, err
 }

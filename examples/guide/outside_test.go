@@ -7,11 +7,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// asks waits until somebody is asked, which is when the instance waits for a verdict.
+// asks waits until the boss is asked, which is when the instance waits for a verdict.
 func asks(t *testing.T, asked <-chan string, id string) {
 	t.Helper()
 	if got := <-asked; got != id {
@@ -22,7 +22,7 @@ func asks(t *testing.T, asked <-chan string, id string) {
 func TestBuyAPiano(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	c, servers := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) {
+	c, servers := onServers(t, Buy.Bind(buy), AskBoss.Bind(func(_ context.Context, id string) (bool, error) {
 		asked <- id
 		return true, nil
 	}))
@@ -55,7 +55,7 @@ func TestBuyAPiano(t *testing.T) {
 
 	_, err = Buy.Start(ctx, c, Purchase{}, orchestration.ID("buy-7"), orchestration.RejectExisting())
 	wantError(t, err, `instance "buy-7" is already there (completed); choose another id, or RestartFinished or ReplaceRunning`)
-	n, err := c.Count(ctx, history.Filter{Attributes: map[string]string{"department": "music"}}, 0)
+	n, err := c.Instances().Count(ctx, client.Filter{Attributes: map[string]string{"department": "music"}}, 0)
 	if n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
@@ -65,7 +65,7 @@ func TestBuyAPiano(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	c, _ := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) {
+	c, _ := onServers(t, Buy.Bind(buy), AskBoss.Bind(func(_ context.Context, id string) (bool, error) {
 		asked <- id
 		return true, nil
 	}))
@@ -93,7 +93,7 @@ func TestConflicts(t *testing.T) {
 	if out, err := third.Wait(ctx); out != "drum, approved by ann" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	list, err := c.Executions(ctx, "buy-7", 0, 10)
+	list, err := client.Collect(c.Instances().Executions(ctx, "buy-7"))
 	must(t, err)
 	want(t, "executions", len(list), 3)
 }
@@ -102,7 +102,7 @@ func TestConflicts(t *testing.T) {
 func TestAnyClient(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	c, servers := onServers(t, Buy.With(buy), AskBoss.With(func(_ context.Context, id string) (bool, error) {
+	c, servers := onServers(t, Buy.Bind(buy), AskBoss.Bind(func(_ context.Context, id string) (bool, error) {
 		asked <- id
 		return true, nil
 	}))
@@ -125,19 +125,19 @@ func TestAnyClient(t *testing.T) {
 	wantIn(t, string(m.Data), `"output":"harp, approved by ann"`)
 }
 
-// TestWhoIsNotThere waits for, and asks about, an instance that does not exist, and sends what does
-// not fit.
+// TestWhoIsNotThere waits for, and asks about, an instance that does not exist, and sends an input
+// of a wrong type.
 func TestWhoIsNotThere(t *testing.T) {
 	t.Parallel()
-	c, _ := onServers(t, Buy.With(buy), AskBoss.With(func(context.Context, string) (bool, error) { return true, nil }))
+	c, _ := onServers(t, Buy.Bind(buy), AskBoss.Bind(func(context.Context, string) (bool, error) { return true, nil }))
 	ctx := limited(t)
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	_, err := Buy.Handle(c, "nobody").Wait(short)
 	wantIs(t, err, context.DeadlineExceeded)
-	_, err = c.Waiting(ctx, "nobody")
+	_, err = c.Instances().Waiting(ctx, "nobody")
 	wantError(t, err, `instance "nobody": there is no such instance`)
-	wantIs(t, err, history.ErrNoInstance)
+	wantIs(t, err, client.ErrNoInstance)
 	taken, err := approve(ctx, c, "nobody", Verdict{})
 	if taken || err != nil {
 		t.Errorf("%t, %v", taken, err)
@@ -150,11 +150,11 @@ func TestWhoIsNotThere(t *testing.T) {
 	wantError(t, o.Error, `invalid input: want guide.Purchase, got JSON string; its fields are What, Cents`)
 
 	_, err = c.Start(ctx, "bye", nil, orchestration.ID("bye-1"))
-	must(t, err) // it is stored, and waits for somebody who knows it
+	must(t, err) // it is stored, and waits for an orchestrator that has its code
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for range again.C {
-		all, err := c.Processes(ctx)
+		all, err := c.System().Processes(ctx)
 		must(t, err)
 		for _, p := range all {
 			if len(p.Unknown) > 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -42,19 +43,19 @@ func affordable(ctx *orchestration.Context, suppliers []string) (string, error) 
 func offers(ctx *orchestration.Context, suppliers []string) ([]int, error) {
 	prices := make([]int, len(suppliers))
 	next := 0
-	var branches []*orchestration.Future[bool]
+	var branches []*orchestration.Future[codec.None]
 	for range 4 {
-		branches = append(branches, orchestration.Go(ctx, func(ctx *orchestration.Context) (bool, error) {
+		branches = append(branches, orchestration.Branch(ctx, func(ctx *orchestration.Context) error {
 			for next < len(suppliers) {
 				i := next
 				next++
 				price, err := Price.Call(ctx, suppliers[i])
 				if err != nil {
-					return false, err
+					return err
 				}
 				prices[i] = price
 			}
-			return true, nil
+			return nil
 		}))
 	}
 	_, err := orchestration.AllOrNone(ctx, branches...).Get(ctx)

@@ -20,7 +20,7 @@ func priced(_ context.Context, supplier string) (int, error) {
 }
 
 func TestCheapest(t *testing.T) {
-	env := virtual(t, Cheapest.With(cheapest), rondotest.Takes(Price.With(priced), time.Hour))
+	env := virtual(t, Cheapest.Bind(cheapest), rondotest.Takes(Price.Bind(priced), time.Hour))
 	began := env.Now()
 	best, err := Cheapest.Run(t.Context(), env, []string{"carpenter", "joiner", "factory"})
 	if best != 6 || err != nil {
@@ -32,7 +32,7 @@ func TestCheapest(t *testing.T) {
 }
 
 func TestAffordable(t *testing.T) {
-	env := virtual(t, Affordable.With(affordable), Price.With(priced))
+	env := virtual(t, Affordable.Bind(affordable), Price.Bind(priced))
 	first, err := Affordable.Run(t.Context(), env, []string{"carpenter", "closed", "factory"})
 	if first != "factory" || err != nil {
 		t.Errorf("%q, %v", first, err)
@@ -44,10 +44,10 @@ func TestAffordable(t *testing.T) {
 func TestOffers(t *testing.T) {
 	var env *rondotest.Env
 	running, most := 0, 0
-	env = virtual(t, Offers.With(func(ctx *orchestration.Context, suppliers []string) ([]int, error) {
+	env = virtual(t, Offers.Bind(func(ctx *orchestration.Context, suppliers []string) ([]int, error) {
 		prices, err := offers(ctx, suppliers)
 		return prices, err
-	}), rondotest.Takes(Price.With(priced), time.Minute))
+	}), rondotest.Takes(Price.Bind(priced), time.Minute))
 	var suppliers []string
 	var prices []int
 	for i := range 21 {
@@ -64,6 +64,7 @@ func TestOffers(t *testing.T) {
 				running++
 			case "activity_completed":
 				running--
+			default:
 			}
 		}
 		most = max(most, running)
@@ -79,7 +80,7 @@ func TestOffers(t *testing.T) {
 // TestWaysToWaitForSeveral checks what the guide says about All, AllOrNone and Race.
 func TestWaysToWaitForSeveral(t *testing.T) {
 	groups := orchestration.Define[string, string]("groups")
-	env := virtual(t, Price.With(priced), groups.With(func(ctx *orchestration.Context, how string) (string, error) {
+	env := virtual(t, Price.Bind(priced), groups.Bind(func(ctx *orchestration.Context, how string) (string, error) {
 		f := []*orchestration.Future[int]{Price.Start(ctx, "carpenter"), Price.Start(ctx, "closed"),
 			Price.Start(ctx, "factory")}
 		switch how {
@@ -121,8 +122,8 @@ func TestWaysToWaitForSeveral(t *testing.T) {
 // nothing happens at the same time.
 func TestContextElsewhere(t *testing.T) {
 	var kept *orchestration.Context
-	env := virtual(t, Price.With(priced),
-		Cheapest.With(func(ctx *orchestration.Context, suppliers []string) (int, error) {
+	env := virtual(t, Price.Bind(priced),
+		Cheapest.Bind(func(ctx *orchestration.Context, suppliers []string) (int, error) {
 			kept = ctx
 			return 0, ctx.Sleep(time.Hour)
 		}))

@@ -7,13 +7,13 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Purchase is what somebody wants to buy for the shop.
+// Purchase is something that an employee wants to buy for the shop.
 type Purchase struct {
 	What  string
 	Cents int
 }
 
-// Verdict is what whoever is asked says.
+// Verdict is the answer of the boss.
 type Verdict struct {
 	By string
 	OK bool
@@ -28,10 +28,10 @@ var (
 
 func buy(ctx *orchestration.Context, p Purchase) (string, error) {
 	verdict, deadline := Verdicts.Next(ctx), ctx.Timer(72*time.Hour) // first begin to wait,
-	if _, err := AskBoss.Call(ctx, ctx.Instance()); err != nil {     // then tell whom to answer
+	if _, err := AskBoss.Call(ctx, ctx.Instance()); err != nil {     // then ask the boss
 		return "", err
 	}
-	switch ctx.Select(verdict, deadline) {
+	switch ctx.Race(verdict, deadline) {
 	case verdict:
 		v, err := verdict.Get(ctx)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-var asked = AskBoss.With(func(context.Context, string) (bool, error) { return true, nil })
+var asked = AskBoss.Bind(func(context.Context, string) (bool, error) { return true, nil })
 
 func TestBuy(t *testing.T) {
 	for _, c := range []struct {
@@ -21,7 +21,7 @@ func TestBuy(t *testing.T) {
 		{"silence", "", "nobody has answered within three days", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			env := virtual(t, Buy.With(buy), asked)
+			env := virtual(t, Buy.Bind(buy), asked)
 			began := env.Now()
 			h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
 			env.Advance(71 * time.Hour)
@@ -40,7 +40,7 @@ func TestBuy(t *testing.T) {
 }
 
 func TestBuyIsCancelled(t *testing.T) {
-	env := virtual(t, Buy.With(buy), asked)
+	env := virtual(t, Buy.Bind(buy), asked)
 	h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
 	must(t, h.Cancel(t.Context(), "no money"))
 	_, err := h.Wait(t.Context())
@@ -48,9 +48,9 @@ func TestBuyIsCancelled(t *testing.T) {
 	wantIs(t, err, orchestration.ErrCancelled)
 }
 
-// TestVerdictComesTooEarly has somebody answer who was not asked yet.
+// TestVerdictComesTooEarly lets the boss answer before the instance waits for the answer.
 func TestVerdictComesTooEarly(t *testing.T) {
-	asksFirst := Buy.With(func(ctx *orchestration.Context, p Purchase) (string, error) {
+	asksFirst := Buy.Bind(func(ctx *orchestration.Context, p Purchase) (string, error) {
 		if _, err := AskBoss.Call(ctx, ctx.Instance()); err != nil {
 			return "", err
 		}
@@ -62,13 +62,13 @@ func TestVerdictComesTooEarly(t *testing.T) {
 	must(t, Verdicts.Raise(t.Context(), env, "buy-7", Verdict{"ann", true}))
 	env.Settle()
 	want(t, "ignored", len(env.Ignored()), 1)
-	want(t, "why", string(env.Ignored()[0].Reason), "nobody_waits")
+	want(t, "why", string(env.Ignored()[0].Reason), "no_waiter")
 	want(t, "in words", env.Ignored()[0].Detail,
-		`nobody waits for event "verdict"; use a queue for messages that must not be lost`)
+		`no waiter for event "verdict"; use a mailbox for messages that must not be lost`)
 }
 
 func TestVerdictOfAnotherType(t *testing.T) {
-	env := virtual(t, Buy.With(buy), asked)
+	env := virtual(t, Buy.Bind(buy), asked)
 	h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
 	must(t, orchestration.DefineEvent[string]("verdict").Raise(t.Context(), env, "buy-7", "yes"))
 	env.Settle()

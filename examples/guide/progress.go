@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -15,7 +14,7 @@ var (
 	Import   = orchestration.Define[[]string, int]("import")
 	Load     = activity.Define[string, int]("load", activity.Retry(5))
 	Progress = orchestration.DefineStatus[string]()
-	Rows     = orchestration.DefineKey[int]("rows")
+	Rows     = orchestration.DefineValue[int]("rows")
 )
 
 func importAll(ctx *orchestration.Context, files []string) (int, error) {
@@ -27,21 +26,23 @@ func importAll(ctx *orchestration.Context, files []string) (int, error) {
 			return total, err
 		}
 		total += n
-		Rows.Set(ctx, total)
+		if err := Rows.Set(ctx, total); err != nil {
+			return total, err
+		}
 	}
 	Progress.Clear(ctx)
 	return total, nil
 }
 
-// follow tells somebody how far an import is, until it has ended.
-func follow(ctx context.Context, c *client.Client, id string, w io.Writer) error {
-	for status, err := range c.WatchStatus(ctx, id) {
+// follow writes how far an import is, until it has ended.
+func follow(ctx context.Context, c orchestration.Client, id string, w io.Writer) error {
+	for status, err := range Progress.Watch(ctx, c, id) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(w, status.Data)
+		fmt.Fprintln(w, status)
 	}
-	rows, _, err := client.ValueOf(ctx, c, Rows, id)
+	rows, _, err := Rows.Read(ctx, c, id)
 	fmt.Fprintln(w, rows, "rows")
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -15,8 +14,9 @@ import (
 func TestImport(t *testing.T) {
 	var env *rondotest.Env
 	var said []string
-	env = virtual(t, Import.With(importAll), Load.With(func(_ context.Context, file string) (int, error) {
-		status, _ := rondotest.Status(env, Progress, "import-1")
+	env = virtual(t, Import.Bind(importAll), Load.Bind(func(_ context.Context, file string) (int, error) {
+		status, _, err := Progress.Read(t.Context(), env, "import-1")
+		must(t, err)
 		said = append(said, status)
 		return len(file), nil
 	}))
@@ -25,10 +25,12 @@ func TestImport(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	wantList(t, "statuses", said, "chairs, 1 of 2", "tables, 2 of 2")
-	rows, ok := rondotest.Value(env, Rows, "import-1")
+	rows, ok, err := Rows.Read(t.Context(), env, "import-1")
+	must(t, err)
 	want(t, "rows", rows, 12)
 	want(t, "there", ok, true)
-	_, ok = rondotest.Status(env, Progress, "import-1")
+	_, ok, err = Progress.Read(t.Context(), env, "import-1")
+	must(t, err)
 	want(t, "status", ok, false)
 }
 
@@ -37,13 +39,13 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	seen := make(chan bool, 10)
 	seller := orchestration.Define[string, int]("reader")
-	c, _ := onServers(t, Import.With(importAll), Load.With(func(ctx context.Context, file string) (int, error) {
+	c, _ := onServers(t, Import.Bind(importAll), Load.Bind(func(ctx context.Context, file string) (int, error) {
 		select {
-		case <-seen: // somebody has read the status
+		case <-seen: // the client has read the status
 		case <-ctx.Done():
 		}
 		return len(file), nil
-	}), seller.With(func(ctx *orchestration.Context, id string) (int, error) {
+	}), seller.Bind(func(ctx *orchestration.Context, id string) (int, error) {
 		n, err := Rows.ReadFrom(ctx, id).Get(ctx)
 		if n == nil {
 			return -1, err
@@ -55,11 +57,11 @@ func TestFollow(t *testing.T) {
 	must(t, err)
 	var out bytes.Buffer
 	must(t, follow(ctx, c, "import-1", notify{&out, seen}))
-	wantIn(t, out.String(), `"chairs, 1 of 2"`)
-	wantIn(t, out.String(), `"tables, 2 of 2"`)
+	wantIn(t, out.String(), "chairs, 1 of 2\n")
+	wantIn(t, out.String(), "tables, 2 of 2\n")
 	wantIn(t, out.String(), `12 rows`)
 
-	rows, err := client.WaitFor(ctx, c, Rows, "import-1")
+	rows, err := Rows.WaitFor(ctx, c, "import-1")
 	if rows != 12 || err != nil {
 		t.Errorf("%d, %v", rows, err)
 	}
@@ -68,7 +70,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%s: %d, %v", id, n, err)
 		}
 	}
-	status, ok, err := client.StatusOf(ctx, c, Progress, "import-1")
+	status, ok, err := Progress.Read(ctx, c, "import-1")
 	if ok || err != nil {
 		t.Errorf("%q, %v", status, err)
 	}
@@ -87,16 +89,17 @@ func (n notify) Write(p []byte) (int, error) {
 
 func TestStatusAndValuesHaveLimits(t *testing.T) {
 	show := orchestration.Define[string, string]("show")
-	env := virtual(t, show.With(func(ctx *orchestration.Context, what string) (string, error) {
+	env := virtual(t, show.Bind(func(ctx *orchestration.Context, what string) (string, error) {
 		switch what {
 		case "status":
 			return "", Progress.Set(ctx, strings.Repeat("x", 300<<10))
 		case "value":
-			return "", orchestration.DefineKey[string]("k").Set(ctx, strings.Repeat("x", 70<<10))
+			return "", orchestration.DefineValue[string]("k").Set(ctx, strings.Repeat("x", 70<<10))
 		case "values":
 			for i := range 300 {
-				if err := orchestration.DefineKey[int](fmt.Sprint("k", i)).Set(ctx, i); err != nil {
-					return fmt.Sprint(i, " values"), nil // the instance goes on without the rest
+				if err := orchestration.DefineValue[int](fmt.Sprint("k", i)).Set(ctx, i); err != nil {
+					//lint:ignore nilerr the instance goes on without the rest
+					return fmt.Sprint(i, " values"), nil
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Sale is what somebody buys.
+// Sale is one purchase of a customer.
 type Sale struct {
 	Goods string
 	Bill  Bill
@@ -19,13 +19,13 @@ type Sale struct {
 // The contracts of the chapter.
 var (
 	Sell    = orchestration.Define[Sale, string]("sell")
-	Reserve = activity.Define[Reservation, bool]("reserve", activity.Retry(5), activity.Timeout(10*time.Second))
+	Reserve = activity.Define[Reservation, bool]("reserve", activity.Retry(5), activity.StartToClose(10*time.Second))
 	Release = activity.Define[string, bool]("release", activity.Retry(20))
 	Refund  = activity.Define[string, bool]("refund", activity.Retry(20))
 	Ship    = activity.Define[string, string]("ship", activity.Retry(3))
 )
 
-// Reservation is a piece of furniture that is put aside, under an id.
+// Reservation is a piece of furniture that is reserved, under an id.
 type Reservation struct{ ID, Goods string }
 
 func sell(ctx *orchestration.Context, s Sale) (parcel string, err error) {
@@ -59,7 +59,7 @@ func sell(ctx *orchestration.Context, s Sale) (parcel string, err error) {
 // ship pretends to be a carrier.
 func ship(_ context.Context, to string) (string, error) {
 	if to == "nowhere" {
-		return "", activity.Final(activity.Errorf("no_such_place", "there is no way to %s", to))
+		return "", activity.NonRetryable(activity.Errorf("no_such_place", "there is no way to %s", to))
 	}
 	return "parcel to " + to, nil
 }

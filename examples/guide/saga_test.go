@@ -10,10 +10,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// sells notes what is done to sell something.
+// sells notes the activities of a sale.
 func sells(t *testing.T, did *[]string, shipping rondotest.Part) *rondotest.Env {
 	done := func(s string) (bool, error) { return true, nil }
-	return virtual(t, Sell.With(sell), shipping,
+	return virtual(t, Sell.Bind(sell), shipping,
 		noting(Charge, new([]Bill), func(b Bill) (string, error) {
 			*did = append(*did, "charge")
 			return "receipt", nil
@@ -24,7 +24,7 @@ func sells(t *testing.T, did *[]string, shipping rondotest.Part) *rondotest.Env 
 		}),
 		noting(Release, did, func(id string) (bool, error) {
 			if id == "stuck" {
-				return false, activity.Final(activity.Errorf("stuck", "the store does not answer"))
+				return false, activity.NonRetryable(activity.Errorf("stuck", "the store does not answer"))
 			}
 			return done(id)
 		}),
@@ -34,7 +34,7 @@ func sells(t *testing.T, did *[]string, shipping rondotest.Part) *rondotest.Env 
 
 func TestSell(t *testing.T) {
 	var did []string
-	env := sells(t, &did, Ship.With(ship))
+	env := sells(t, &did, Ship.Bind(ship))
 	parcel, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111", 4500}, "Bremen"}, orchestration.ID("sale-1"))
 	if parcel != "parcel to Bremen" || err != nil {
 		t.Errorf("%q, %v", parcel, err)
@@ -44,7 +44,7 @@ func TestSell(t *testing.T) {
 
 func TestSaleIsUndone(t *testing.T) {
 	var did []string
-	env := sells(t, &did, Ship.With(ship))
+	env := sells(t, &did, Ship.Bind(ship))
 	_, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111", 4500}, "nowhere"}, orchestration.ID("sale-1"))
 	wantError(t, err, `activity "ship": there is no way to nowhere`)
 	wantList(t, "done", did, "reserve sale-1", "charge", "receipt", "sale-1")
@@ -52,7 +52,7 @@ func TestSaleIsUndone(t *testing.T) {
 
 func TestSaleCannotBeUndone(t *testing.T) {
 	var did []string
-	env := sells(t, &did, Ship.With(ship))
+	env := sells(t, &did, Ship.Bind(ship))
 	_, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111", 4500}, "nowhere"}, orchestration.ID("stuck"))
 	wantError(t, err, `activity "ship": there is no way to nowhere`+"\n"+
 		`compensation "release" failed: activity "release": the store does not answer`)
@@ -63,7 +63,7 @@ func TestSaleCannotBeUndone(t *testing.T) {
 func TestSaleIsEnded(t *testing.T) {
 	for how, undone := range map[events.How][]string{events.Cancel: {"receipt", "sale-1"}, events.Terminate: nil} {
 		var did []string
-		env := sells(t, &did, rondotest.Takes(Ship.With(ship), time.Hour))
+		env := sells(t, &did, rondotest.Takes(Ship.Bind(ship), time.Hour))
 		h := start(t, env, Sell, Sale{"chair", Bill{"1111", 4500}, "Bremen"}, "sale-1")
 		must(t, orchestration.Control(t.Context(), env, h.ID, how, "no longer wanted"))
 		_, _ = h.Wait(t.Context())
@@ -76,7 +76,7 @@ func TestAPanicUndoesNothing(t *testing.T) {
 	var did []string
 	env := virtual(t, noting(Release, &did, func(string) (bool, error) {
 		return true, nil
-	}), Sell.With(func(ctx *orchestration.Context, s Sale) (_ string, err error) {
+	}), Sell.Bind(func(ctx *orchestration.Context, s Sale) (_ string, err error) {
 		var undo orchestration.Saga
 		defer func() {
 			if err != nil {

@@ -6,15 +6,15 @@ import (
 	"errors"
 
 	"github.com/rondo-run/rondo/pkg/app"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
 )
 
 // Sealed is a codec that encrypts what JSON makes of a value.
 type Sealed struct{ Key cipher.AEAD }
 
-// Encode implements events.Codec.
-func (s Sealed) Encode(v any) (events.Payload, error) {
-	plain, err := events.JSON{}.Encode(v)
+// Encode implements codec.Codec.
+func (s Sealed) Encode(v any) (codec.Payload, error) {
+	plain, err := codec.JSON{}.Encode(v)
 	if err != nil {
 		return nil, err
 	}
@@ -23,25 +23,25 @@ func (s Sealed) Encode(v any) (events.Payload, error) {
 	return s.Key.Seal(nonce, nonce, plain, nil), nil
 }
 
-// Decode implements events.Codec.
-func (s Sealed) Decode(p events.Payload, v any) error {
+// Decode implements codec.Codec.
+func (s Sealed) Decode(p codec.Payload, v any) error {
 	plain, err := s.open(p)
 	if err != nil {
 		return err
 	}
-	return events.JSON{}.Decode(plain, v)
+	return codec.JSON{}.Decode(plain, v)
 }
 
-// DecodeStrict implements events.StrictCodec: inputs of starts by name are checked with it.
-func (s Sealed) DecodeStrict(p events.Payload, v any) error {
+// DecodeStrict implements codec.Strict: inputs of starts by name are checked with it.
+func (s Sealed) DecodeStrict(p codec.Payload, v any) error {
 	plain, err := s.open(p)
 	if err != nil {
 		return err
 	}
-	return events.JSON{}.DecodeStrict(plain, v)
+	return codec.JSON{}.DecodeStrict(plain, v)
 }
 
-func (s Sealed) open(p events.Payload) (events.Payload, error) {
+func (s Sealed) open(p codec.Payload) (codec.Payload, error) {
 	n := s.Key.NonceSize()
 	switch {
 	case len(p) == 0:
@@ -53,6 +53,6 @@ func (s Sealed) open(p events.Payload) (events.Payload, error) {
 }
 
 // sealed makes a program use it, in orchestrators and workers alike: app.Configure(sealed(codec)).
-func sealed(codec events.Codec) func(*app.Config) {
-	return func(c *app.Config) { c.Orchestrator.Round.Codec = codec }
+func sealed(codec codec.Codec) func(*app.Config) {
+	return func(c *app.Config) { c.Codec = codec }
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-func codec(t *testing.T) Sealed {
+func testCodec(t *testing.T) Sealed {
 	t.Helper()
 	block, err := aes.NewCipher([]byte("a key of 16 byte"))
 	must(t, err)
@@ -24,7 +24,7 @@ func codec(t *testing.T) Sealed {
 }
 
 func TestSealed(t *testing.T) {
-	env := virtual(t, rondotest.UseCodec(codec(t)), Sell.With(sell), Ship.With(ship), Charge.With(charge),
+	env := virtual(t, rondotest.UseCodec(testCodec(t)), Sell.Bind(sell), Ship.Bind(ship), Charge.Bind(charge),
 		noting(Reserve, new([]Reservation), func(Reservation) (bool, error) { return true, nil }))
 	parcel, err := Sell.Run(t.Context(), env, Sale{"chair", Bill{"1111-2222", 4500}, "Bremen"},
 		orchestration.ID("sale-1"))
@@ -36,12 +36,12 @@ func TestSealed(t *testing.T) {
 		t.Errorf("the history tells:\n%s", history)
 	}
 	wantList(t, "warnings", env.Warnings())
-	rondotest.Replay(t, history, rondotest.UseCodec(codec(t)), Sell.With(sell))
+	rondotest.Replay(t, history, rondotest.UseCodec(testCodec(t)), Sell.Bind(sell))
 }
 
 // TestErrorsAreNotSealed checks what the guide says about errors.
 func TestErrorsAreNotSealed(t *testing.T) {
-	env := virtual(t, rondotest.UseCodec(codec(t)), Collect.With(collect), Pick.With(pick))
+	env := virtual(t, rondotest.UseCodec(testCodec(t)), Collect.Bind(collect), Pick.Bind(pick))
 	_, err := Collect.Run(t.Context(), env, 12, orchestration.ID("collect-1"))
 	wantIs(t, err, orchestration.OfType(OutOfStock))
 	wantIn(t, string(env.Export("collect-1")), `there are not 12 chairs`)
@@ -49,7 +49,7 @@ func TestErrorsAreNotSealed(t *testing.T) {
 }
 
 func TestPlainInputForASealedSystem(t *testing.T) {
-	env := virtual(t, rondotest.UseCodec(codec(t)), Collect.With(collect), Pick.With(pick))
+	env := virtual(t, rondotest.UseCodec(testCodec(t)), Collect.Bind(collect), Pick.Bind(pick))
 	for input, text := range map[string]string{
 		`1234567890123`: "invalid input: cipher: message authentication failed",
 		`7`:             "invalid input: it is not sealed",
@@ -67,13 +67,13 @@ func TestSealedOnServers(t *testing.T) {
 	config := app.Defaults(app.Dev)
 	config.Dir, config.NATSListen, config.Listen = t.TempDir(), "127.0.0.1:0", "off"
 	config.Stdout, config.Stderr = io.Discard, io.Discard
-	sealed(codec(t))(&config)
-	c, _ := run(t, config, Collect.With(collect), Pick.With(pick))
+	sealed(testCodec(t))(&config)
+	c, _ := run(t, config, Collect.Bind(collect), Pick.Bind(pick))
 	out, err := Collect.Run(limited(t), c, 2, orchestration.ID("collect-1"))
 	if out != "2 chairs" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	x, err := c.History(limited(t), "collect-1", 0)
+	x, err := c.Instances().History(limited(t), "collect-1", 0)
 	must(t, err)
 	for _, e := range x.Events {
 		if f, ok := e.Fact.(*events.Completed); ok && strings.Contains(f.Output.String(), "chairs") {
@@ -84,9 +84,9 @@ func TestSealedOnServers(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
-	env := virtual(t, Stocktaking.With(func(ctx *orchestration.Context, s string) (string, error) {
+	env := virtual(t, Stocktaking.Bind(func(ctx *orchestration.Context, s string) (string, error) {
 		return large, nil
-	}), Order.With(orderAtFirst),
+	}), Order.Bind(orderAtFirst),
 		noting(Pack, new([]string), func(string) (string, error) { return large, nil }))
 	const cure = "1048578 is over the limit of 983040; keep the data in a store and pass a reference to it"
 	_, err := Stocktaking.Start(t.Context(), env, large)

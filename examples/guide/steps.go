@@ -8,7 +8,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Prize is what somebody has won.
+// Prize is the result of a raffle.
 type Prize struct {
 	Number, Winner string
 	Euros          float64
@@ -23,13 +23,13 @@ type Rates interface {
 	Euros(ctx context.Context, dollars float64) (float64, error)
 }
 
-// Raffles has what the orchestration needs: main binds Raffle.With(raffles.draw).
+// Raffles has what the orchestration needs: main binds Raffle.Bind(raffles.draw).
 type Raffles struct{ Rates Rates }
 
 func (r Raffles) draw(ctx *orchestration.Context, tickets []string) (Prize, error) {
 	euros, err := orchestration.Step(ctx, "rate", func(ctx context.Context) (float64, error) {
 		return r.Rates.Euros(ctx, 100)
-	}, activity.Retry(3), activity.Timeout(5*time.Second))
+	}, activity.Retry(3), activity.StartToClose(5*time.Second))
 	if err != nil {
 		return Prize{}, err
 	}

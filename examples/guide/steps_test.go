@@ -20,7 +20,7 @@ type exchange struct {
 
 func (e *exchange) Euros(ctx context.Context, dollars float64) (float64, error) {
 	e.asked++
-	e.keys = append(e.keys, activity.InfoOf(ctx).IdempotencyKey)
+	e.keys = append(e.keys, activity.Info(ctx).IdempotencyKey)
 	if e.asked <= e.failures {
 		return 0, errors.New("the exchange is closed")
 	}
@@ -30,8 +30,8 @@ func (e *exchange) Euros(ctx context.Context, dollars float64) (float64, error) 
 func TestRaffle(t *testing.T) {
 	rates := &exchange{failures: 2}
 	after := orchestration.Define[[]string, string]("after")
-	env := virtual(t, Raffle.With(Raffles{rates}.draw),
-		after.With(func(ctx *orchestration.Context, tickets []string) (string, error) {
+	env := virtual(t, Raffle.Bind(Raffles{rates}.draw),
+		after.Bind(func(ctx *orchestration.Context, tickets []string) (string, error) {
 			first, err := Raffles{rates}.draw(ctx, tickets)
 			if err != nil {
 				return "", err
@@ -55,13 +55,13 @@ func TestRaffle(t *testing.T) {
 }
 
 func TestRaffleWithoutARate(t *testing.T) {
-	env := virtual(t, Raffle.With(Raffles{&exchange{failures: 9}}.draw))
+	env := virtual(t, Raffle.Bind(Raffles{&exchange{failures: 9}}.draw))
 	_, err := Raffle.Run(t.Context(), env, []string{"ann"})
 	wantError(t, err, `step "rate": the exchange is closed (after 3 attempts)`)
 }
 
 func TestContextInAStep(t *testing.T) {
-	env := virtual(t, Raffle.With(func(ctx *orchestration.Context, _ []string) (Prize, error) {
+	env := virtual(t, Raffle.Bind(func(ctx *orchestration.Context, _ []string) (Prize, error) {
 		number, err := orchestration.Step(ctx, "number", func(context.Context) (string, error) {
 			return ctx.NewID(), nil
 		})
@@ -81,7 +81,7 @@ If it was not: it reads a clock, a random number, a map's order or something out
 // TestChanceOfItsOwn decides by something that is different each time.
 func TestChanceOfItsOwn(t *testing.T) {
 	chance := 0 // one that a test can rely on
-	env := virtual(t, Price.With(priced), Raffle.With(func(ctx *orchestration.Context, _ []string) (Prize, error) {
+	env := virtual(t, Price.Bind(priced), Raffle.Bind(func(ctx *orchestration.Context, _ []string) (Prize, error) {
 		chance++
 		if chance == 1 {
 			if _, err := Price.Call(ctx, "joiner"); err != nil {
@@ -98,12 +98,12 @@ func TestChanceOfItsOwn(t *testing.T) {
 // TestOtherDataIsAWarning has a clock in the input of an activity.
 func TestOtherDataIsAWarning(t *testing.T) {
 	clock := 0
-	code := Raffle.With(func(ctx *orchestration.Context, _ []string) (Prize, error) {
+	code := Raffle.Bind(func(ctx *orchestration.Context, _ []string) (Prize, error) {
 		clock++
 		n, err := Price.Call(ctx, fmt.Sprint(clock))
 		return Prize{Number: fmt.Sprint(n)}, err
 	})
-	env := virtual(t, Price.With(priced), code)
+	env := virtual(t, Price.Bind(priced), code)
 	_, err := Raffle.Run(t.Context(), env, nil, orchestration.ID("raffle-1"))
 	must(t, err)
 	wantList(t, "warnings", env.Warnings(),
@@ -113,7 +113,7 @@ func TestOtherDataIsAWarning(t *testing.T) {
 }
 
 func TestEndlessLoop(t *testing.T) {
-	env := virtual(t, Raffle.With(func(ctx *orchestration.Context, _ []string) (Prize, error) {
+	env := virtual(t, Raffle.Bind(func(ctx *orchestration.Context, _ []string) (Prize, error) {
 		for ctx.Err() == nil {
 		}
 		return Prize{}, nil

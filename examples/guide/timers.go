@@ -10,7 +10,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Subscription says who pays each month, and from when on.
+// Subscription has the customer that pays each month, and from when on.
 type Subscription struct {
 	Customer string
 	From     time.Time
@@ -45,7 +45,7 @@ func begin(ctx context.Context, c *client.Client, s Subscription) error {
 	if err != nil {
 		return err
 	}
-	return c.PutSchedule(ctx, client.Schedule{
+	return c.Schedules().Put(ctx, client.Schedule{
 		ID: "stocktaking-bremen", Orchestration: Stocktaking.Name(), Input: []byte(`"Bremen"`),
 		Cron: "30 2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapEach,
 	})

@@ -11,7 +11,7 @@ import (
 
 func TestSubscribe(t *testing.T) {
 	var invoices []string
-	env := virtual(t, Subscribe.With(subscribe), noting(Invoice, &invoices, func(s string) (string, error) {
+	env := virtual(t, Subscribe.Bind(subscribe), noting(Invoice, &invoices, func(s string) (string, error) {
 		return s, nil
 	}))
 	from := time.Date(2026, 2, 1, 9, 0, 0, 0, time.UTC)
@@ -29,7 +29,7 @@ func TestSubscribe(t *testing.T) {
 }
 
 func TestSubscriptionBeginsLater(t *testing.T) {
-	env := virtual(t, Subscribe.With(subscribe))
+	env := virtual(t, Subscribe.Bind(subscribe))
 	h, err := Subscribe.Start(t.Context(), env, Subscription{Customer: "ann"}, orchestration.ID("s-1"),
 		orchestration.Delay(time.Hour))
 	must(t, err)
@@ -46,7 +46,7 @@ func TestSubscriptionBeginsLater(t *testing.T) {
 }
 
 func TestTimerBeyondALifetime(t *testing.T) {
-	env := virtual(t, Subscribe.With(func(ctx *orchestration.Context, _ Subscription) (int, error) {
+	env := virtual(t, Subscribe.Bind(func(ctx *orchestration.Context, _ Subscription) (int, error) {
 		return 0, ctx.Sleep(200 * 365 * 24 * time.Hour)
 	}))
 	_, err := Subscribe.Run(t.Context(), env, Subscription{})
@@ -58,8 +58,8 @@ func TestTimerBeyondALifetime(t *testing.T) {
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	began := make(chan string, 100)
-	c, _ := onServers(t, Subscribe.With(subscribe),
-		Stocktaking.With(func(ctx *orchestration.Context, place string) (string, error) {
+	c, _ := onServers(t, Subscribe.Bind(subscribe),
+		Stocktaking.Bind(func(ctx *orchestration.Context, place string) (string, error) {
 			began <- ctx.Instance()
 			return stocktaking(ctx, place)
 		}))
@@ -69,7 +69,7 @@ func TestSchedule(t *testing.T) {
 	if n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	s, err := c.Schedule(ctx, "stocktaking-bremen")
+	s, err := c.Schedules().Get(ctx, "stocktaking-bremen")
 	must(t, err)
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	must(t, err)
@@ -77,9 +77,9 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("next %v", s.Next)
 	}
 	s.Cron, s.Zone = "@every 1s", ""
-	must(t, c.PutSchedule(ctx, s))
+	must(t, c.Schedules().Put(ctx, s))
 	id := <-began
-	must(t, c.DropSchedule(ctx, "stocktaking-bremen"))
+	must(t, c.Schedules().Delete(ctx, "stocktaking-bremen"))
 	out, err := Stocktaking.Handle(c, id).Wait(ctx)
 	if out != "counted in Bremen" || err != nil {
 		t.Errorf("%q, %v", out, err)
@@ -89,14 +89,14 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("its id is %s", id)
 	}
 
-	err = c.PutSchedule(ctx, client.Schedule{ID: "s", Orchestration: "stocktaking", Cron: "at night"})
+	err = c.Schedules().Put(ctx, client.Schedule{ID: "s", Orchestration: "stocktaking", Cron: "at night"})
 	wantError(t, err, `schedule "s": cron "at night": expected exactly 6 fields, found 2: [at night]; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), @daily or @every 1h`)
 }
 
 // TestTheLastDelayedStartCounts sends two starts of one id that wait in the broker.
 func TestTheLastDelayedStartCounts(t *testing.T) {
 	t.Parallel()
-	c, _ := onServers(t, Stocktaking.With(stocktaking))
+	c, _ := onServers(t, Stocktaking.Bind(stocktaking))
 	ctx := limited(t)
 	for _, place := range []string{"Bremen", "Berlin"} {
 		_, err := Stocktaking.Start(ctx, c, place, orchestration.ID("s-1"), orchestration.Delay(4*time.Second))

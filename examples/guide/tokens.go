@@ -12,14 +12,14 @@ import (
 // The contracts of the chapter.
 var (
 	Send    = orchestration.Define[string, string]("send")
-	Carrier = activity.Define[string, string]("carrier", activity.Retry(3), activity.TimeoutOverall(14*24*time.Hour))
+	Carrier = activity.Define[string, string]("carrier", activity.Retry(3), activity.ScheduleToClose(14*24*time.Hour))
 )
 
 func send(ctx *orchestration.Context, parcel string) (string, error) {
 	return Carrier.Call(ctx, parcel)
 }
 
-// Desk is where parcels are given to a carrier, who calls back when they have arrived.
+// Desk hands parcels to a carrier, which calls back when they have arrived.
 type Desk struct {
 	Order func(ctx context.Context, parcel, token string) error
 }
@@ -28,7 +28,7 @@ func (d Desk) carrier(ctx context.Context, parcel string) (string, error) {
 	if err := d.Order(ctx, parcel, activity.Token(ctx)); err != nil {
 		return "", err
 	}
-	return "", activity.ErrPending // the worker is done with it; the call is not
+	return "", activity.ErrResultPending // the worker is done with it; the call is not
 }
 
 // arrived is what the carrier calls, days later. An error makes it call again.

@@ -12,7 +12,7 @@ import (
 
 func TestSend(t *testing.T) {
 	var tokens []string
-	env := virtual(t, Send.With(send), Carrier.With(Desk{Order: func(_ context.Context, _, token string) error {
+	env := virtual(t, Send.Bind(send), Carrier.Bind(Desk{Order: func(_ context.Context, _, token string) error {
 		tokens = append(tokens, token)
 		return nil
 	}}.carrier))
@@ -20,14 +20,14 @@ func TestSend(t *testing.T) {
 	env.Crash()
 	env.Advance(10 * 24 * time.Hour)
 	want(t, "orders", len(tokens), 1)
-	must(t, env.Complete(tokens[0], "ann"))
+	must(t, env.Complete(t.Context(), tokens[0], "ann"))
 	out, err := h.Wait(t.Context())
 	if out != "ann" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
 
 	_, err = Send.Run(t.Context(), env, "table")
-	wantError(t, err, `activity "carrier": it was not done within its overall time limit`)
+	wantError(t, err, `activity "carrier": it was not done within its time limit from schedule to close`)
 	wantIs(t, err, orchestration.ErrTimeout)
 	want(t, "orders", len(tokens), 2)
 }
@@ -35,10 +35,13 @@ func TestSend(t *testing.T) {
 // TestTimeoutEndsWithTheFunction has the wrong time limit: that of an attempt is over when the
 // function has returned.
 func TestTimeoutEndsWithTheFunction(t *testing.T) {
-	env := virtual(t, Carrier.With(func(context.Context, string) (string, error) { return "", activity.ErrPending }),
-		Send.With(func(ctx *orchestration.Context, p string) (string, error) {
-			return Carrier.Call(ctx, p, activity.Timeout(time.Hour), activity.TimeoutToStart(time.Hour),
-				activity.TimeoutOverall(0))
+	env := virtual(t, Carrier.Bind(func(context.Context, string) (string, error) {
+		return "",
+			activity.ErrResultPending
+	}),
+		Send.Bind(func(ctx *orchestration.Context, p string) (string, error) {
+			return Carrier.Call(ctx, p, activity.StartToClose(time.Hour), activity.ScheduleToStart(time.Hour),
+				activity.ScheduleToClose(0))
 		}))
 	_, err := Send.Run(t.Context(), env, "chair", orchestration.ID("send-1"))
 	wantError(t, err, `rondotest: instance "send-1" is running, and nothing more will happen`+"\n"+
@@ -49,7 +52,7 @@ func TestTimeoutEndsWithTheFunction(t *testing.T) {
 func TestArrived(t *testing.T) {
 	t.Parallel()
 	orders := make(chan string, 10)
-	c, _ := onServers(t, Send.With(send), Carrier.With(Desk{Order: func(_ context.Context, parcel, token string) error {
+	c, _ := onServers(t, Send.Bind(send), Carrier.Bind(Desk{Order: func(_ context.Context, parcel, token string) error {
 		orders <- token
 		return nil
 	}}.carrier))
@@ -83,7 +86,7 @@ func TestArrived(t *testing.T) {
 func TestTheCarrierIsQuick(t *testing.T) {
 	t.Parallel()
 	tokens, called := make(chan string), make(chan bool)
-	c, _ := onServers(t, Send.With(send), Carrier.With(Desk{Order: func(_ context.Context, parcel, token string) error {
+	c, _ := onServers(t, Send.Bind(send), Carrier.Bind(Desk{Order: func(_ context.Context, parcel, token string) error {
 		tokens <- token
 		<-called
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Removal is what somebody has carried to a new home.
+// Removal is a customer's move to a new home, with the things to carry.
 type Removal struct {
 	Customer string
 	Things   []string
@@ -22,7 +22,7 @@ var (
 )
 
 func removal(ctx *orchestration.Context, p Removal) (int, error) {
-	ctx.SetAttributes(slog.String("customer", p.Customer)) // to find it by
+	ctx.SetSpanAttributes(slog.String("customer", p.Customer)) // to find the trace by
 	wrapping := ctx.Span("wrapping", slog.Int("things", len(p.Things)))
 	parcels, err := Wrap.CallAll(ctx, p.Things)
 	wrapping.Fail(err)
@@ -32,7 +32,7 @@ func removal(ctx *orchestration.Context, p Removal) (int, error) {
 	}
 	begun := ctx.Now()
 	_, err = Carry.Call(ctx, parcels)
-	ctx.MeasureSince("shop.carrying", begun)
-	ctx.Count("shop.parcels", float64(len(parcels)), slog.Bool("delivered", err == nil))
+	ctx.Metrics().MeasureSince("shop.carrying", begun)
+	ctx.Metrics().Count("shop.parcels", float64(len(parcels)), slog.Bool("delivered", err == nil))
 	return len(parcels), err
 }

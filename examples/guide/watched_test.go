@@ -8,12 +8,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// TestRemoval forgets the instance between its rounds: what it tells is told once all the same.
+// TestRemoval replays the instance in each round: metrics are recorded once all the same.
 func TestRemoval(t *testing.T) {
 	attempts := 0
-	env := virtual(t, rondotest.Cold(), Remove.With(removal),
-		Wrap.With(func(_ context.Context, thing string) (string, error) { return "wrapped " + thing, nil }),
-		Carry.With(func(_ context.Context, parcels []string) (string, error) {
+	env := virtual(t, rondotest.Cold(), Remove.Bind(removal),
+		Wrap.Bind(func(_ context.Context, thing string) (string, error) { return "wrapped " + thing, nil }),
+		Carry.Bind(func(_ context.Context, parcels []string) (string, error) {
 			if attempts++; attempts == 1 {
 				return "", errors.New("the lift is stuck")
 			}

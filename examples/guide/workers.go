@@ -13,7 +13,7 @@ import (
 var (
 	Video    = orchestration.Define[string, string]("video")
 	Download = activity.Define[string, string]("download", activity.Tag("gpu"), activity.Retry(3))
-	Encode   = activity.Define[string, string]("encode", activity.Tag("gpu"), activity.Timeout(time.Hour))
+	Encode   = activity.Define[string, string]("encode", activity.Tag("gpu"), activity.StartToClose(time.Hour))
 )
 
 // FileGone is the type of the error of Encode when the file is not on its machine.
@@ -37,7 +37,7 @@ func video(ctx *orchestration.Context, address string) (string, error) {
 // limits are those of a worker on a machine with one graphics card. A program takes them with
 // app.Configure(limits).
 func limits(c *app.Config) {
-	c.Tags = []string{"gpu"}
+	c.Worker.Tags = []string{"gpu"}
 	c.Worker.SlotsPerActivity = map[string]int{"encode": 1}
 	c.Worker.RatePerActivity = map[string]float64{"download": 20} // a second
 }

@@ -15,14 +15,14 @@ import (
 
 func TestVideoBeginsAgain(t *testing.T) {
 	var sessions []string
-	env := virtual(t, Video.With(video),
-		Download.With(func(ctx context.Context, address string) (string, error) {
-			sessions = append(sessions, activity.InfoOf(ctx).Session)
+	env := virtual(t, Video.Bind(video),
+		Download.Bind(func(ctx context.Context, address string) (string, error) {
+			sessions = append(sessions, activity.Info(ctx).Session)
 			return fmt.Sprint("file ", len(sessions)), nil
 		}),
-		Encode.With(func(ctx context.Context, file string) (string, error) {
-			want(t, "session", activity.InfoOf(ctx).Session, sessions[len(sessions)-1])
-			want(t, "tag", activity.InfoOf(ctx).Tag, "gpu")
+		Encode.Bind(func(ctx context.Context, file string) (string, error) {
+			want(t, "session", activity.Info(ctx).Session, sessions[len(sessions)-1])
+			want(t, "tag", activity.Info(ctx).Tag, "gpu")
 			if file == "file 1" {
 				return "", activity.Errorf(FileGone, "%s is not here", file)
 			}
@@ -38,10 +38,10 @@ func TestVideoBeginsAgain(t *testing.T) {
 
 func TestVideoIsUnlucky(t *testing.T) {
 	var downloaded []string
-	env := virtual(t, Video.With(video), noting(Download, &downloaded, func(s string) (string, error) {
+	env := virtual(t, Video.Bind(video), noting(Download, &downloaded, func(s string) (string, error) {
 		return s, nil
 	}),
-		Encode.With(func(_ context.Context, file string) (string, error) {
+		Encode.Bind(func(_ context.Context, file string) (string, error) {
 			return "", activity.Errorf(FileGone, "%s is not here", file)
 		}))
 	_, err := Video.Run(t.Context(), env, "address")
@@ -50,18 +50,18 @@ func TestVideoIsUnlucky(t *testing.T) {
 }
 
 func TestNobodyServesTheTag(t *testing.T) {
-	env := virtual(t, Video.With(func(ctx *orchestration.Context, address string) (string, error) {
-		return Download.Call(ctx, address, activity.TimeoutToStart(time.Minute), activity.Retry(1))
+	env := virtual(t, Video.Bind(func(ctx *orchestration.Context, address string) (string, error) {
+		return Download.Call(ctx, address, activity.ScheduleToStart(time.Minute), activity.Retry(1))
 	}))
 	_, err := Video.Run(t.Context(), env, "address")
 	wantError(t, err, `activity "download": no worker took it up in time; is a worker running with tag "gpu"?`)
-	env = virtual(t, Video.With(video))
+	env = virtual(t, Video.Bind(video))
 	_, err = Video.Run(t.Context(), env, "address", orchestration.ID("video-1"))
 	wantError(t, err, `rondotest: instance "video-1" is running, and nothing more will happen`+"\n"+
 		`  it waits for activity "download" on a worker with tag "gpu" (event 2), which is not registered in this test`)
 }
 
-// cards counts what is encoded at the same time on each worker.
+// cards counts the videos that each worker encodes at the same time.
 type cards struct {
 	mu            sync.Mutex
 	running, most map[string]int
@@ -71,12 +71,12 @@ type cards struct {
 func (c *cards) download(ctx context.Context, address string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.videos[address] = activity.InfoOf(ctx).Worker
+	c.videos[address] = activity.Info(ctx).Worker
 	return address, nil
 }
 
 func (c *cards) encode(ctx context.Context, file string) (string, error) {
-	worker := activity.InfoOf(ctx).Worker
+	worker := activity.Info(ctx).Worker
 	c.mu.Lock()
 	where := c.videos[file]
 	c.running[worker]++
@@ -88,7 +88,7 @@ func (c *cards) encode(ctx context.Context, file string) (string, error) {
 		c.running[worker]--
 	}()
 	if where != worker {
-		return "", activity.Final(fmt.Errorf("the file is on %s, this is %s", where, worker))
+		return "", activity.NonRetryable(fmt.Errorf("the file is on %s, this is %s", where, worker))
 	}
 	return worker, nil
 }
@@ -97,7 +97,7 @@ func (c *cards) encode(ctx context.Context, file string) (string, error) {
 func TestSessionsOnServers(t *testing.T) {
 	t.Parallel()
 	x := &cards{running: make(map[string]int), most: make(map[string]int), videos: make(map[string]string)}
-	parts := []app.Part{Video.With(video), Download.With(x.download), Encode.With(x.encode)}
+	parts := []app.Part{Video.Bind(video), Download.Bind(x.download), Encode.Bind(x.encode)}
 	config := app.Defaults(app.Dev)
 	config.Dir, config.NATSListen, config.Listen = t.TempDir(), "127.0.0.1:0", "off"
 	config.Stdout, config.Stderr = io.Discard, io.Discard
@@ -133,9 +133,9 @@ func TestSessionsOnServers(t *testing.T) {
 func TestLimitsAreThose(t *testing.T) {
 	config := app.Defaults(app.Worker)
 	limits(&config)
-	_, err := app.New(config, Download.With(priceless), Encode.With(priceless))
+	_, err := app.New(config, Download.Bind(priceless), Encode.Bind(priceless))
 	must(t, err)
-	_, err = app.New(config, Download.With(priceless))
+	_, err = app.New(config, Download.Bind(priceless))
 	wantIn(t, fmt.Sprint(err), `--slots-per-activity: the program has no activity "encode"`)
 }
 

@@ -10,11 +10,11 @@
 //
 // It greets, waits for ten seconds, and greets again. End it with Ctrl-C while it waits, and start
 // it again: it says the second greeting, and not the first one. The wait goes on while nothing
-// runs, and what was done is not done again. Send the same message again: nothing happens, because
-// there is an instance h-1 already.
+// runs, and completed activities are not executed again. Send the same message again: nothing
+// happens, because there is an instance h-1 already.
 //
-// What is started here as one process runs in production as several, from the same binary: `hello
-// orchestrator` and `hello worker`.
+// This one process runs in production as several, from the same binary: `hello orchestrator` and
+// `hello worker`.
 package main
 
 import (
@@ -59,5 +59,5 @@ func greet(ctx context.Context, words string) (string, error) {
 }
 
 func main() {
-	app.Main(Hello.With(hello), Greet.With(greet))
+	app.Main(Hello.Bind(hello), Greet.Bind(greet))
 }

@@ -11,7 +11,7 @@ import (
 // TestHello runs the orchestration in virtual time, and replays it before every round, as a restart
 // would.
 func TestHello(t *testing.T) {
-	env := rondotest.New(t, Hello.With(hello), Greet.With(greet), rondotest.Cold())
+	env := rondotest.New(t, Hello.Bind(hello), Greet.Bind(greet), rondotest.Cold())
 	began := env.Now()
 	h, err := Hello.Start(t.Context(), env, "Ann", orchestration.ID("h-1"))
 	if err != nil {

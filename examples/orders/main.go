@@ -1,11 +1,11 @@
-// Command orders is a shop: it reserves goods, has large orders approved by people, charges cards
-// and ships, and undoes what was done when something fails.
+// Command orders is a shop: it reserves goods, waits for the approval of large orders, charges
+// cards and ships, and compensates the completed steps when something fails.
 //
 // It teaches what most programs need:
 //
 //   - waiting for a person, with a deadline: an event and a timer, whichever comes first (package
 //     shop, approval)
-//   - retries that tell what may pass from what may not: the policy of Charge (package contract)
+//   - retries, and errors that are not retried: the policy of Charge (package contract)
 //   - undoing in reverse order, also when the order is cancelled: the saga of package shop
 //   - a status of its own that others can read at any time: contract.Progress
 //   - contracts in a package of their own, which clients, orchestrators and workers in any language

@@ -44,7 +44,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// watched closes seen when what is wanted was written so many times.
+// watched closes seen when the wanted text was written so many times.
 type watched struct {
 	mu    sync.Mutex
 	text  bytes.Buffer

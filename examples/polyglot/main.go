@@ -30,9 +30,9 @@ func main() { app.Main(parts...) }
 
 // parts are those of the shop, without contract.Charge.
 var parts = []app.Part{
-	contract.Fulfil.With(shop.Fulfil),
-	contract.Reserve.With(shop.Reserve),
-	contract.Release.With(shop.Release),
-	contract.Refund.With(shop.Refund),
-	contract.Ship.With(shop.Ship),
+	contract.Fulfil.Bind(shop.Fulfil),
+	contract.Reserve.Bind(shop.Reserve),
+	contract.Release.Bind(shop.Release),
+	contract.Refund.Bind(shop.Refund),
+	contract.Ship.Bind(shop.Ship),
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/rondo-run/rondo/examples/orders/contract"
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
-	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -32,12 +32,11 @@ func TestNodeWorker(t *testing.T) {
 	t.Parallel()
 	dir := install(t)
 	at := shopRuns(t)
-	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: at.NATS, Setup: natsbroker.Use})
+	c, err := client.Connect(t.Context(), at.NATS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := client.New(b, client.Options{})
-	t.Cleanup(func() { c.Close(); b.Close() })
+	t.Cleanup(func() { c.Close() })
 	order := func(id, card string) orchestration.Handle[contract.Receipt] {
 		h, err := contract.Fulfil.Start(t.Context(), c,
 			contract.Order{SKU: "chair", Cents: 4500, Card: card, ShipTo: "Bremen"}, orchestration.ID(id))
@@ -63,6 +62,7 @@ func TestNodeWorker(t *testing.T) {
 			case *events.ActivityFailed:
 				failed++
 				by = f.Worker
+			default:
 			}
 		}
 		if failed != 1 || !strings.HasPrefix(by, "node-") {
@@ -78,8 +78,8 @@ func TestNodeWorker(t *testing.T) {
 	t.Run("what is cancelled is stopped", func(t *testing.T) {
 		h := order("slow", "slow")
 		w.await(t, "charge slow 4500 attempt 1")
-		all, err := c.Processes(t.Context())
-		i := slices.IndexFunc(all, func(p process.Process) bool { return strings.HasPrefix(p.ID, "node-") })
+		all, err := c.System().Processes(t.Context())
+		i := slices.IndexFunc(all, func(p client.Process) bool { return strings.HasPrefix(p.ID, "node-") })
 		if err != nil || i < 0 || len(all[i].Works.Holds) != 1 || all[i].Works.Holds[0].Instance != "slow" ||
 			all[i].Works.Holds[0].Attempt != 1 {
 			t.Errorf("these say that they are there: %+v, %v", all, err)
@@ -99,13 +99,13 @@ func TestNodeWorker(t *testing.T) {
 	t.Run("what the shop does not need", func(t *testing.T) { oddWork(t, dir, at, c) })
 }
 
-// The activities of testdata/odd.mjs, and who calls them.
+// The activities of testdata/odd.mjs, and the orchestration that calls them.
 var (
 	odd  = activity.Tag("odd")
-	hang = activity.Define[int, int]("hang", odd, activity.Timeout(150*time.Millisecond),
-		activity.TimeoutToStart(time.Minute))
-	silent = activity.Define[int, int]("silent", odd, activity.TimeoutHeartbeat(150*time.Millisecond))
-	beat   = activity.Define[int, int]("beat", odd, activity.TimeoutHeartbeat(500*time.Millisecond))
+	hang = activity.Define[int, int]("hang", odd, activity.StartToClose(150*time.Millisecond),
+		activity.ScheduleToStart(time.Minute))
+	silent = activity.Define[int, int]("silent", odd, activity.HeartbeatTimeout(150*time.Millisecond))
+	beat   = activity.Define[int, int]("beat", odd, activity.HeartbeatTimeout(500*time.Millisecond))
 	later  = activity.Define[int, string]("later", odd)
 
 	oddities = orchestration.Define[int, string]("oddities")
@@ -115,11 +115,11 @@ var (
 // one that comes from elsewhere.
 func callOddities(ctx *orchestration.Context, _ int) (string, error) {
 	slow, quiet, beaten := hang.Start(ctx, 0), silent.Start(ctx, 0), beat.Start(ctx, 15)
-	var failure *orchestration.Error
-	if _, err := slow.Get(ctx); !errors.As(err, &failure) || failure.Type != events.TimeoutStartToClose {
+	var failed *failure.Error
+	if _, err := slow.Get(ctx); !errors.As(err, &failed) || failed.Type != failure.TimeoutStartToClose {
 		return "", fmt.Errorf("hang: %w", err)
 	}
-	if _, err := quiet.Get(ctx); !errors.As(err, &failure) || failure.Type != events.TimeoutHeartbeat {
+	if _, err := quiet.Get(ctx); !errors.As(err, &failed) || failed.Type != failure.TimeoutHeartbeat {
 		return "", fmt.Errorf("silent: %w", err)
 	}
 	if n, err := beaten.Get(ctx); err != nil || n != 15 {
@@ -129,7 +129,7 @@ func callOddities(ctx *orchestration.Context, _ int) (string, error) {
 }
 
 func oddWork(t *testing.T, dir string, at app.Addresses, c *client.Client) {
-	queues := []broker.Queue{
+	queues := []broker.TaskQueueName{
 		{Activity: "charge"}, {Tag: "_", Activity: "_"}, {Tag: "g/p_u", Activity: "a/b.c_d"},
 		{Tag: "ü", Activity: "Käse & Brot"},
 		{Tag: strings.Repeat("ä", 64), Activity: strings.Repeat("x", 128)},
@@ -190,7 +190,7 @@ func shopRuns(t *testing.T) app.Addresses {
 	t.Helper()
 	c := app.Defaults(app.Dev)
 	c.Dir, c.NATSListen, c.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", io.Discard, io.Discard
-	a, err := app.New(c, append(parts, oddities.With(callOddities))...)
+	a, err := app.New(c, append(parts, oddities.Bind(callOddities))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func (n *node) await(t *testing.T, want string) string {
 	}
 }
 
-// patience bounds what is waited for; it only matters when something is broken.
+// patience bounds each wait of a test; it only matters when something is broken.
 const patience = 5 * time.Minute
 
 func limited(t *testing.T) context.Context {
@@ -278,7 +278,7 @@ func limited(t *testing.T) context.Context {
 
 func historyOf(t *testing.T, c *client.Client, id string) []events.Event {
 	t.Helper()
-	x, err := c.History(t.Context(), id, 0)
+	x, err := c.Instances().History(t.Context(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,9 +54,9 @@ function fnv1a(text) {
 
 // Failure is an error that says more than a message: a type that orchestrations and retry policies can tell apart, and whether trying again cannot help.
 export class Failure extends Error {
-  constructor(type, message, { final = false, details } = {}) {
+  constructor(type, message, { nonRetryable = false, details } = {}) {
     super(message);
-    Object.assign(this, { type, final, details });
+    Object.assign(this, { type, nonRetryable, details });
   }
 }
 
@@ -67,7 +67,7 @@ const describe = (e) => ({
   kind: e.kind ?? "application",
   type: e.type,
   message: String(e.message ?? e),
-  final: e.final || undefined,
+  non_retryable: e.nonRetryable || undefined,
   details: e.details,
   stack: e instanceof Failure ? undefined : e.stack,
 });
@@ -91,7 +91,7 @@ export class Worker {
   static async start({ servers, name, prefix = "rondo", tag = "", slots = 10, activities, log = () => {}, ...options }) {
     const nc = await connect({ servers, name, ...options });
     const w = new Worker();
-    const work = prefix.toUpperCase().replaceAll("-", "_") + "_WORK";
+    const work = prefix.toUpperCase().replaceAll("-", "_") + "_TASKS";
     Object.assign(w, { nc, name, prefix, tag, slots, activities, log, work, js: jetstream(nc), held: new Map(), queues: [], ending: false, began: new Date() });
     w.jsm = await jetstreamManager(nc, { checkAPI: false });
     await w.listen();
@@ -99,12 +99,12 @@ export class Worker {
     return w;
   }
 
-  // listen hears which work was withdrawn. A notice is a hint: the stream is what counts.
+  // listen hears which work was withdrawn. A notification is a hint: the stream is what counts.
   async listen() {
-    const begin = `${this.prefix}.notice.withdrawn.`;
+    const begin = `${this.prefix}.notification.withdrawn.`;
     this.nc.subscribe(`${begin}${tagWord(this.tag)}.>`, {
       callback: (err, m) => {
-        const a = err ? undefined : this.held.get(`${this.prefix}.work.${m.subject.slice(begin.length)}`);
+        const a = err ? undefined : this.held.get(`${this.prefix}.task.${m.subject.slice(begin.length)}`);
         if (a) this.doubt(a);
       },
     });
@@ -128,7 +128,7 @@ export class Worker {
 
   // take begins to take the work of an activity.
   async take(activity) {
-    const subject = `${this.prefix}.work.${tagWord(this.tag)}.${encodeWord(activity)}.>`;
+    const subject = `${this.prefix}.task.${tagWord(this.tag)}.${encodeWord(activity)}.>`;
     const durable = consumerOf(this.tag, activity);
     let info;
     try {
@@ -145,7 +145,7 @@ export class Worker {
     this.queues.push(messages);
   }
 
-  // arrive takes a piece of work in.
+  // arrive takes an activity task in.
   arrive(m, activity, wait) {
     const rest = Date.parse(m.headers?.get("Rondo-Not-Before") || 0) - Date.now();
     if (this.ending || rest > 0) {
@@ -190,11 +190,11 @@ export class Worker {
       if (ms <= 0) return a.stop.abort(timeout(type, message));
       limits.push(setTimeout(() => a.stop.abort(timeout(type, message)), Math.min(ms, 2 ** 31 - 1)));
     };
-    if (header("Rondo-Deadline")) limit(Date.parse(header("Rondo-Deadline")) - Date.now(), "overall", "it was not done within its overall time limit");
+    if (header("Rondo-Deadline")) limit(Date.parse(header("Rondo-Deadline")) - Date.now(), "schedule_to_close", "it was not done within its time limit from schedule to close");
     if (header("Rondo-Start-By")) {
       const rest = Date.parse(header("Rondo-Start-By")) - Date.now();
       if (rest <= 0 && a.m.info.deliveryCount === 1) a.stop.abort(timeout("schedule_to_start", "no worker took it up in time"));
-      await this.say(a, "work-begun");
+      await this.say(a, "task-begun");
     }
     const startToClose = header("Rondo-Start-To-Close");
     if (startToClose) limit(duration(startToClose), "start_to_close", `it took longer than ${startToClose}`);
@@ -203,12 +203,12 @@ export class Worker {
       const body = a.m.data.length > 0 ? a.m.json() : undefined;
       const stopped = new Promise((_, reject) => a.stop.signal.addEventListener("abort", () => reject(a.stop.signal.reason)));
       const result = await Promise.race([this.activities[a.activity](body, this.contextOf(a)), stopped]);
-      await this.say(a, "work-done", result === undefined ? "" : JSON.stringify(result));
+      await this.say(a, "task-done", result === undefined ? "" : JSON.stringify(result));
     } catch (err) {
       if (err === cancelled) return this.log("cancelled", a.activity, decodeWord(a.instance)); // there is nothing to acknowledge
       if (err === stopping) return a.m.nak();
-      if (err instanceof Pending) await this.say(a, "work-begun", "", { "Rondo-Pending": "true" }, "/pending");
-      else await this.say(a, "work-failed", JSON.stringify(describe(err)));
+      if (err instanceof Pending) await this.say(a, "task-begun", "", { "Rondo-Pending": "true" }, "/pending");
+      else await this.say(a, "task-failed", JSON.stringify(describe(err)));
     } finally {
       limits.forEach(clearTimeout);
       clearTimeout(a.beating);
@@ -235,7 +235,7 @@ export class Worker {
     };
   }
 
-  // say tells the instance something about a piece of work, and returns when that is stored. The id makes it the same when it is said again.
+  // say tells the instance something about an activity task, and returns when that is stored. The id makes it the same when it is said again.
   async say(a, verb, body = "", extra = {}, suffix = "") {
     const h = headers();
     h.set("Rondo-Id", `${verb}/${a.place}/${a.incarnation}/${a.instance}${suffix}`);

@@ -35,8 +35,8 @@ var (
 		"a regular expression: only faults with such names are injected, and never two at once")
 )
 
-// patience is how long anything may take that must happen. It is far more than is needed: how long
-// things take is reported, and only what never happens is a failure.
+// patience bounds each wait, at far more than is needed: the report has the durations, and only a
+// condition that never holds is a failure.
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 // chaos is a run.
 type chaos struct {
 	t       testing.TB
-	ctx     context.Context // ends with the test, and when somebody presses Ctrl-C
+	ctx     context.Context // ends with the test, and on Ctrl-C
 	stopped bool            // by Ctrl-C
 	chance  *rand.Rand
 	fleet   *fleet
@@ -67,7 +67,7 @@ type chaos struct {
 	results   []result
 }
 
-// result is what became of a fault, or of two at once.
+// result has the course of a fault, or of two at once.
 type result struct {
 	class string
 	// injected is when, from is from when on recovery counts, recovered when work on all partitions
@@ -144,12 +144,12 @@ func (c *chaos) keepDatabase(dir string) {
 	}
 }
 
-// say prints what happens.
+// say prints progress.
 func (c *chaos) say(format string, args ...any) {
 	fmt.Printf("%7.1fs  %s\n", time.Since(c.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// checkPartitions checks that [partitionOf] tells where the broker puts messages.
+// checkPartitions checks that [partitionOf] agrees with the broker.
 func (c *chaos) checkPartitions() {
 	c.t.Helper()
 	c.publishProbes(c.ctx, c.nextProbes())
@@ -197,7 +197,7 @@ func (c *chaos) conduct(end time.Time) {
 }
 
 // pick takes the next fault from the deck, and sometimes a second one of another part. Each fault
-// comes once before any comes again, unless there is not time enough left for it.
+// occurs once before any occurs again, unless the rest of the run is too short for it.
 func (c *chaos) pick(end time.Time) []fault {
 	first := c.draw(func(f fault) bool { return f.holds <= time.Until(end) || *only != "" })
 	if first.alone || *only != "" || c.chance.IntN(6) > 0 {
@@ -219,7 +219,7 @@ func (c *chaos) draw(fits func(fault) bool) fault {
 	}
 }
 
-// shuffle puts all faults under what is left of the deck.
+// shuffle puts all faults under the rest of the deck.
 func (c *chaos) shuffle() {
 	want := regexp.MustCompile(*only)
 	for _, i := range c.chance.Perm(len(faults)) {

@@ -14,42 +14,44 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file is the clients: they start jobs at a steady rate, say what jobs wait for, wait for the
-// ends of some, and note what they were promised.
+// This file is the clients: they start jobs at a steady rate, send the messages that jobs wait for,
+// wait for the ends of some, and record acknowledgements.
 
 // atOnce bounds what clients publish at the same time. When that many wait for the broker, no
 // further job is started.
 const atOnce = 256
 
-// lookEvery is how often the clients look which jobs have ended, and which wait for something.
+// lookEvery is how often the clients list ended and waiting jobs.
 const lookEvery = 200 * time.Millisecond
 
 type clients struct {
-	t        testing.TB
-	bus      *natsbroker.Bus
-	client   *client.Client
-	store    *cockroach.Store
-	promises *promises
-	slots    chan struct{}
-	all      sync.WaitGroup
+	t      testing.TB
+	bus    *natsbroker.Bus
+	client *client.Client
+	store  *cockroach.Store
+	acks   *acks
+	slots  chan struct{}
+	all    sync.WaitGroup
 
-	// gate is held for reading while something is published, and for writing while nothing may be
-	// under way.
+	// gate is held for reading during a publication, and for writing while no message may be in
+	// flight.
 	gate sync.RWMutex
 
 	mu    sync.Mutex
 	jobs  []*job
 	held  int // how many jobs were not started, because too many waited
 	twice int // messages that were sent twice on purpose
-	told  int // ends that somebody was told
+	told  int // ends that a client waited for
 	doubt []doubtful
 	lost  []events.Message // those of them that were lost
 
@@ -65,14 +67,14 @@ type doubtful struct {
 
 func newClients(t testing.TB, f *fleet, path string) *clients {
 	t.Helper()
-	c := &clients{t: t, bus: f.bus(), store: f.store(), promises: newPromises(t, path),
+	c := &clients{t: t, bus: f.bus(), store: f.store(), acks: newAcks(t, path),
 		slots: make(chan struct{}, atOnce)}
-	c.client = client.New(c.bus, client.Options{})
+	c.client = busclient.New[*client.Client](c.bus, busclient.Options{})
 	t.Cleanup(func() { c.client.Close() })
 	return c
 }
 
-// start starts jobs until the context ends; what was begun goes on until the test ends.
+// start starts jobs until the context ends; started jobs go on until the test ends.
 func (c *clients) start(ctx context.Context, seed uint64, perSecond int) {
 	chance := rand.New(rand.NewPCG(seed, 2))
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))
@@ -106,7 +108,7 @@ func (c *clients) start(ctx context.Context, seed uint64, perSecond int) {
 	}
 }
 
-// say publishes messages of a job until they are acknowledged, and notes that they were.
+// say publishes messages of a job until they are acknowledged, and records that.
 func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 	var wires []events.Wire
 	for _, m := range messages {
@@ -134,17 +136,17 @@ func (c *clients) say(ctx context.Context, j *job, messages ...events.Message) {
 		j.begun = now
 	}
 	for _, m := range messages {
-		if p, ok := check.PromisedBy(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool {
+		if p, ok := check.AcknowledgedBy(m, now); ok && !slices.ContainsFunc(j.acked, func(a events.Message) bool {
 			return a.ID == m.ID
 		}) {
-			c.promises.note(p) // what is sent again was promised before
+			c.acks.note(p) // a message that is sent again was recorded before
 		}
 		j.acked = append(j.acked, m)
 	}
 	c.twice += len(wires) - len(messages)
 }
 
-// await waits for the end of a job, and notes what it was told.
+// await waits for the end of a job, and records the outcome.
 func (c *clients) await(j *job) {
 	out, err := c.client.Wait(c.t.Context(), j.ID)
 	if err != nil {
@@ -153,7 +155,7 @@ func (c *clients) await(j *job) {
 		}
 		return
 	}
-	p := check.Promised{What: check.PromisedEnd, Instance: j.ID, Status: round.Completed, Output: out.Output,
+	p := check.Acknowledged{What: check.AcknowledgedEnd, Instance: j.ID, Status: round.Completed, Output: out.Output,
 		At: time.Now()}
 	if out.Error != nil {
 		p.Status = statusOf(out.Error)
@@ -161,20 +163,21 @@ func (c *clients) await(j *job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told++
-	c.promises.note(p)
+	c.acks.note(p)
 }
 
-func statusOf(e *events.Error) round.Status {
+func statusOf(e *failure.Error) round.Status {
 	switch e.Kind {
-	case events.CancelledError:
+	case failure.Cancelled:
 		return round.Cancelled
-	case events.TerminatedError:
+	case failure.Terminated:
 		return round.Terminated
+	default:
 	}
 	return round.Failed
 }
 
-// follow looks which jobs have ended, and says to others what they wait for, until the context
+// follow notes which jobs have ended, and sends waiting ones their messages, until the context
 // ends.
 func (c *clients) follow(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
@@ -266,10 +269,10 @@ func (c *clients) unfinished(before time.Time, doubted bool) (open []*job) {
 	return open
 }
 
-// losing does something with which the broker loses all that it has stored. What was acknowledged
-// until then, and is in no history right after it, is noted: that may be lost, and nothing else.
-// While this happens nothing is being published, so that each message either was acknowledged
-// before or will be stored after it.
+// losing does something with which the broker loses all that it has stored. It notes the messages
+// that were acknowledged until then, and are in no history right after it: only these may be lost.
+// Meanwhile no client publishes, so that each message either was acknowledged before or will be
+// stored after it.
 func (c *clients) losing(do func()) {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -288,7 +291,7 @@ func (c *clients) losing(do func()) {
 	}
 }
 
-// doubted tells whether a message of a job may have been lost.
+// doubted reports whether a message of a job may have been lost.
 func (c *clients) doubted(j *job, message string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,8 +311,8 @@ func (c *clients) untaken(j *job) (untaken []events.Message, err error) {
 	return untaken, err
 }
 
-// takenBy gives the ids of all messages from clients that an instance has taken. One that has ended
-// takes no more, whatever comes.
+// takenBy returns the ids of all messages from clients that an instance has taken. An ended
+// instance takes no more messages.
 func takenBy(ctx context.Context, store history.Reader, instance string) (map[string]bool, error) {
 	taken := make(map[string]bool)
 	info, err := store.Instance(ctx, instance)
@@ -327,52 +330,53 @@ func takenBy(ctx context.Context, store history.Reader, instance string) (map[st
 		}
 		for _, e := range h.Events {
 			switch f := e.Fact.(type) {
-			case *events.MessageQueued:
+			case *events.MessageReceived:
 				taken[f.Message] = true
 			case *events.EventReceived:
 				taken[f.Message] = true
 			case *events.CancelRequested:
 				taken[f.Message] = true
+			default:
 			}
 		}
 	}
 	return taken, nil
 }
 
-// ---- The log of what was promised.
+// ---- The log of acknowledgements.
 
-// promises is the log. The messages of a job are sent one call after the other, so that one log is
-// enough for all.
-type promises struct {
+// acks is the log. The messages of a job are sent one call after the other, so that one log
+// is enough for all.
+type acks struct {
 	t     testing.TB
 	file  *os.File
 	log   *check.Log
-	count map[check.PromisedWhat]int
+	count map[check.AcknowledgedKind]int
 }
 
-func newPromises(t testing.TB, path string) *promises {
+func newAcks(t testing.TB, path string) *acks {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &promises{t: t, file: f, log: check.NewLog(f), count: make(map[check.PromisedWhat]int)}
+	return &acks{t: t, file: f, log: check.NewLog(f), count: make(map[check.AcknowledgedKind]int)}
 }
 
-func (p *promises) note(line check.Promised) {
+func (p *acks) note(line check.Acknowledged) {
 	p.count[line.What]++
 	if err := p.log.Add(line); err != nil {
 		p.t.Error(err)
 	}
 }
 
-// read gives the log for the checker.
-func (p *promises) read() check.Promises {
-	return check.Promises{Name: p.file.Name(), Each: func(yield func(check.Promised, error) bool) {
+// read returns the log for the checker.
+func (p *acks) read() check.Acknowledgements {
+	return check.Acknowledgements{Name: p.file.Name(), Each: func(yield func(check.Acknowledged, error) bool) {
 		f, err := os.Open(p.file.Name())
 		if err != nil {
-			yield(check.Promised{}, err)
+			yield(check.Acknowledged{}, err)
 			return
 		}
 		defer f.Close()

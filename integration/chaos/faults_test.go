@@ -19,17 +19,18 @@ import (
 // fault is something that can be done to the fleet.
 type fault struct {
 	name string
-	// part is what it is done to. Two faults at once are of different parts; what is alone is never
-	// one of two.
+	// part is the part of the system that it hits. Two faults at once hit different parts; a fault
+	// that is alone is never one of two.
 	part  part
 	alone bool
 	// outlasts says that it is held for longer than every lease, holds for how long at least.
 	outlasts bool
 	holds    time.Duration
-	// survived says that others take over at once: recovery begins with the fault, and not when it
-	// is healed.
+	// survived says that other processes take over at once: recovery begins with the fault, and not
+	// with its end.
 	survived bool
-	// inject does it, and gives how to heal it, and what was hit.
+	// inject injects the fault, and returns its cure and the name of the process or part that it
+	// hit.
 	inject func(c *chaos) (heal func(), what string)
 }
 
@@ -157,7 +158,7 @@ var faults = []fault{
 // one chooses one of some.
 func one(c *chaos, of []*process) *process { return of[c.chance.IntN(len(of))] }
 
-// leader is the server that leads the stream of all messages to instances, or any if nobody does.
+// leader is the server that leads the stream of all messages to instances, or any if there is none.
 func (c *chaos) leader() *process {
 	if i := c.fleet.leader("RONDO"); i >= 0 {
 		return c.fleet.nodes[i]
@@ -214,15 +215,15 @@ func (c *chaos) wipe(which ...*process) (heal func(), what string) {
 	return heal, what
 }
 
-// wipeAll deletes what all NATS servers had. What they have acknowledged by then, and no
-// orchestrator has taken, may be lost.
+// wipeAll deletes the data of all NATS servers. Messages that they had acknowledged, and that no
+// orchestrator had taken, may be lost.
 func (c *chaos) wipeAll() (heal func(), what string) {
 	c.clients.losing(func() { heal, what = c.wipe(c.fleet.nodes...) })
 	return heal, what
 }
 
-// wipeMuch does that after the orchestrators have stood still for a while, so that there is
-// something to lose.
+// wipeMuch does that after the orchestrators have been frozen for a while, so that there are
+// messages to lose.
 func (c *chaos) wipeMuch() (heal func(), what string) {
 	for _, p := range c.fleet.orchestrators {
 		goOn, _ := c.freeze(p)
@@ -256,7 +257,7 @@ func (w weather) loss() string {
 	return ""
 }
 
-// lossy is a weather in which what one side says is lost, or what both say.
+// lossy is a weather that loses the bytes of one side, or of both.
 func (c *chaos) lossy() weather {
 	return []weather{{LoseUp: true, LoseDown: true}, {LoseUp: true}, {LoseDown: true}}[c.chance.IntN(3)]
 }
@@ -313,7 +314,7 @@ func (c *chaos) statements(share float64, how pgfault.Fault, which func(pgfault.
 
 func anyStatement(pgfault.Statement) bool { return true }
 
-// writes tells the statements for which the database may need room.
+// writes reports whether the database may need space for a statement.
 func writes(s pgfault.Statement) bool {
 	return strings.Contains(s.SQL, "INSERT") || strings.Contains(s.SQL, "UPDATE")
 }

@@ -42,7 +42,7 @@ const (
 // settings are those of the services that decide how long recovery takes.
 type settings struct {
 	name   string
-	lease  time.Duration // the longest of all: a process that stands still for longer has lost everything that it held
+	lease  time.Duration // the longest of all: a process that freezes for longer has lost everything that it held
 	broker natsbroker.Config
 	step   time.Duration // see cockroach.Options.WakeStep
 	orch   orchestrator.Config
@@ -53,15 +53,16 @@ type settings struct {
 var leases = map[string]settings{
 	"short": {
 		name: "short", lease: 5 * time.Second,
-		broker: natsbroker.Config{InboxWait: 2 * time.Second, WorkWait: 5 * time.Second,
+		broker: natsbroker.Config{InboxAckWait: 2 * time.Second, TaskAckWait: 5 * time.Second,
 			MemberLease: 1500 * time.Millisecond, SessionLease: 5 * time.Second},
 		step: time.Second,
 		orch: orchestrator.Config{
-			SweepEvery: 500 * time.Millisecond, OverdueGrace: 500 * time.Millisecond, PromiseAfter: 2 * time.Second,
-			Grace: 5 * time.Second,
-			Round: round.Config{Patience: 5 * time.Second, StepPatience: 2 * time.Second},
+			Sweep: orchestrator.Sweep{Every: 500 * time.Millisecond, OverdueGrace: 500 * time.Millisecond,
+				OutboxAfter: 2 * time.Second},
+			ShutdownTimeout: 5 * time.Second,
+			Round:           round.Config{Patience: 5 * time.Second, StepPatience: 2 * time.Second},
 		},
-		worker: worker.Config{Grace: time.Second, DrainTimeout: 5 * time.Second},
+		worker: worker.Config{CancelGrace: time.Second, ShutdownTimeout: 5 * time.Second},
 	},
 	"default": {name: "default", lease: 30 * time.Second},
 }
@@ -82,7 +83,7 @@ type fleet struct {
 	postgres   *pgtest.Cluster
 	database   string // the address, past all links and proxies
 
-	connection *nats.Conn // to look at the servers
+	connection *nats.Conn // for questions to the servers
 	jetstream  jetstream.JetStream
 }
 
@@ -95,7 +96,7 @@ func newFleet(t testing.TB, dir string, s settings) *fleet {
 			t.Fatal(err)
 		}
 	}
-	f.settings.orch.Round.FailUnregistered = 30 * time.Second // so that the strange starts of a flood come to an end
+	f.settings.orch.Round.FailUnregistered = 30 * time.Second // so that the unregistered starts of a flood end
 	f.postgres = pgtest.Start(t)
 	f.database = f.postgres.Database(t)
 	f.startServers()
@@ -104,8 +105,9 @@ func newFleet(t testing.TB, dir string, s settings) *fleet {
 }
 
 // startServers starts the cluster. Its users are those of the shipped configuration; a service
-// gives no name and may do everything, since one that finds no streams is to make them again. The
-// servers do not tell clients of each other, so that all go through the links.
+// connects without a name and has all permissions, because a service that finds no streams must
+// create them. The servers do not advertise each other to clients, so that all connections go
+// through the links.
 func (f *fleet) startServers() {
 	f.t.Helper()
 	const n = replicas
@@ -131,8 +133,8 @@ func (f *fleet) startServers() {
 	}
 }
 
-// freeAddresses finds addresses that nobody listens on, below the ports that systems give to
-// outgoing connections: one of these could take a port while its server is away.
+// freeAddresses finds addresses without a listener, below the ports that systems give to outgoing
+// connections: one of these could take a port while its server is away.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	var found []string
@@ -213,7 +215,7 @@ func (f *fleet) brokerConfig(name, urls string, log *slog.Logger) natsbroker.Con
 	return c
 }
 
-// store is the database as the test looks at it.
+// store is the test's own connection to the database.
 func (f *fleet) store() *cockroach.Store {
 	f.t.Helper()
 	s, err := cockroach.Open(f.t.Context(), f.database,
@@ -274,7 +276,7 @@ func (f *fleet) services() []*process { return append(f.orchestrators[:2:2], f.w
 
 func (f *fleet) processes() []*process { return append(f.services(), f.nodes...) }
 
-// leader finds the server that leads a stream, as its place in nodes; -1 if nobody says so in time.
+// leader finds the server that leads a stream, as its place in nodes; -1 if none answers in time.
 func (f *fleet) leader(stream string) int {
 	ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Second)
 	defer cancel()
@@ -292,8 +294,8 @@ func (f *fleet) leader(stream string) int {
 	return -1
 }
 
-// caughtUp tells whether each server has everything that the streams have. Before that, nothing
-// more must happen to the servers: what is on one of them alone would be lost with it.
+// caughtUp reports whether each server has everything that the streams have. Before that, no
+// further fault may hit a server: data on one of them alone would be lost with it.
 func (f *fleet) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -338,8 +340,7 @@ func (f *fleet) within(most time.Duration, what string, check func() error) {
 	}
 }
 
-// eventually looks again and again until something holds. Processes of other programs give no
-// signals.
+// eventually polls until a check passes. Other processes have no signals for the test.
 func eventually(ctx context.Context, most time.Duration, check func() error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

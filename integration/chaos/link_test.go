@@ -13,12 +13,12 @@ import (
 
 // This file is the way between a service and a server, which can be broken.
 
-// weather is what happens to what travels on a link. The zero value is good weather.
+// weather is the faults of a link. The zero value has none.
 type weather struct {
 	// Cut ends all connections, and refuses new ones.
 	Cut bool
-	// LoseUp loses what the service says, LoseDown what the server says. Nobody is told:
-	// connections look open.
+	// LoseUp loses the service's bytes, LoseDown the server's. Neither side notices: connections
+	// look open.
 	LoseUp, LoseDown bool
 	// Delay is how much later everything arrives.
 	Delay time.Duration
@@ -60,8 +60,8 @@ func newLink(t testing.TB, to string) *link {
 // address is where services connect to.
 func (l *link) address() string { return l.listener.Addr().String() }
 
-// set changes the weather. Connections that have lost something end when nothing more is lost:
-// their two ends no longer agree on what was said.
+// set changes the weather. Connections that have lost bytes end when nothing more is lost: their
+// two ends no longer agree on the bytes that were sent.
 func (l *link) set(w weather) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *link) set(w weather) {
 // end closes a pair. The lock is held.
 func (l *link) end(p *pair) {
 	delete(l.pairs, p)
-	_ = p.service.Close() // nobody is interested in what was not sent
+	_ = p.service.Close() // unsent bytes are dropped
 	_ = p.server.Close()
 }
 
@@ -107,14 +107,14 @@ func (l *link) connect(service net.Conn) {
 	l.all.Go(func() { l.pass(p, service, server, false) })
 }
 
-// piece is something on its way.
+// piece is a part of a stream in flight.
 type piece struct {
 	data []byte
 	due  time.Time
 }
 
-// pass passes on what one side says. What is on its way is bounded, so who says too much has to
-// wait.
+// pass forwards the bytes of one side. The bytes in flight are bounded, so a side that sends too
+// much has to wait.
 func (l *link) pass(p *pair, to io.Writer, from io.Reader, up bool) {
 	way := make(chan piece, 256)
 	gone := make(chan struct{})
@@ -163,7 +163,7 @@ func (l *link) delay() time.Duration {
 	return l.now.Delay
 }
 
-// TestLink checks that the weather is as it was said.
+// TestLink checks that a link has the weather that was set.
 func TestLink(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -176,7 +176,7 @@ func TestLink(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go io.Copy(c, c)
+			go func() { _, _ = io.Copy(c, c) }()
 		}
 	}()
 	l := newLink(t, server.Addr().String())
@@ -192,7 +192,9 @@ func TestLink(t *testing.T) {
 		if _, err := c.Write([]byte("x")); err != nil {
 			return err
 		}
-		c.SetReadDeadline(time.Now().Add(within))
+		if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+			return err
+		}
 		_, err := io.ReadFull(c, make([]byte, 1))
 		return err
 	}
@@ -212,7 +214,9 @@ func TestLink(t *testing.T) {
 			t.Errorf("%+v: reading gives %v", w, err)
 		}
 		l.set(weather{})
-		c.SetReadDeadline(time.Now().Add(time.Minute))
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%+v: a connection that has lost something goes on", w)
 		}

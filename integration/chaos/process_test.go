@@ -30,9 +30,9 @@ import (
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// This file is the processes: this test binary is started again and told what to be.
+// This file is the processes: the test starts this test binary again with a role.
 
-// role is what a process is to be.
+// role is the service that a process runs, with its settings.
 type role struct {
 	Kind string // nats, orchestrator or worker
 	ID   string
@@ -46,15 +46,15 @@ type role struct {
 	WakeStep     time.Duration
 	Orchestrator orchestrator.Config
 	Worker       worker.Config
-	// Ledger is the file in which it notes what was delivered to it, or what it has executed.
+	// Ledger is the file in which it notes its deliveries, or its executions.
 	Ledger string
 }
 
 // roleVariable has the role of a process, as JSON.
 const roleVariable = "RONDO_CHAOS_ROLE"
 
-// play is what a process does instead of running tests. It ends when its standard input does: when
-// the process that has started it is gone, whatever ended that.
+// play runs a role instead of tests. It ends when its standard input does: when the process that
+// started it is gone, for whatever reason.
 func play(text string) error {
 	var r role
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -135,8 +135,7 @@ func playWorker(ctx context.Context, r role, log *slog.Logger) error {
 	return w.Run(ctx)
 }
 
-// ledger is a file to which lines are added. What was added is there even if the process is killed
-// at once.
+// ledger is a file to which lines are added. An added line survives a kill of the process.
 type ledger struct{ file *os.File }
 
 func openLedger(path string) (ledger, error) {
@@ -183,8 +182,7 @@ type process struct {
 	deaths []string // how it ended by itself
 }
 
-// launch starts a process, and starts it again whenever it ends by itself, as whoever runs services
-// would.
+// launch starts a process, and starts it again whenever it ends by itself, as a supervisor would.
 func launch(t testing.TB, r role, logs string) *process {
 	t.Helper()
 	p := &process{t: t, role: r, logs: logs}
@@ -213,7 +211,10 @@ func (p *process) spawn() {
 		return
 	}
 	defer log.Close() // the process has its own
-	fmt.Fprintf(log, "---- started %s\n", time.Now().Format(time.RFC3339Nano))
+	if _, err := fmt.Fprintf(log, "---- started %s\n", time.Now().Format(time.RFC3339Nano)); err != nil {
+		p.t.Error(err)
+		return
+	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
 	cmd.Stdout, cmd.Stderr = log, log
@@ -232,7 +233,7 @@ func (p *process) spawn() {
 	p.cmd, p.done = cmd, done
 	go func() {
 		err := cmd.Wait()
-		_ = in.Close() // nobody reads it any more
+		_ = in.Close() // the process does not read it any more
 		close(done)
 		p.ended(cmd, err)
 	}()
@@ -267,7 +268,7 @@ func (p *process) lastWords() string {
 	return lines[len(lines)-1]
 }
 
-// kill kills it for good: it has no chance to say goodbye.
+// kill kills the process with SIGKILL: it cannot shut down in order.
 func (p *process) kill() {
 	p.mu.Lock()
 	p.wanted = false
@@ -280,7 +281,7 @@ func (p *process) kill() {
 	<-done
 }
 
-// signal tells it to stand still, or to go on.
+// signal freezes the process, or lets it go on.
 func (p *process) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,7 +290,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// died tells how it ended by itself, each time.
+// died lists how the process ended by itself, each time.
 func (p *process) died() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 // This file is the table that is printed at the end.
 
-// report prints what was measured.
+// report prints the measurements.
 func (c *chaos) report(v *verdict) {
 	fmt.Printf("\nfaults, with seed %d and %s leases:\n", *seed, c.fleet.settings.name)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -52,12 +52,12 @@ func (c *chaos) reportWork(v *verdict) {
 	ended := len(k.jobs) - len(k.unfinished(time.Now().Add(work.Long), true))
 	fmt.Printf("\nwork:\n")
 	fmt.Printf("  acknowledged            %d starts, %d queue messages, %d events\n",
-		k.promises.count[check.PromisedStart], k.promises.count[check.PromisedQueue],
-		k.promises.count[check.PromisedEvent])
+		k.acks.count[check.AcknowledgedStart], k.acks.count[check.AcknowledgedMailbox],
+		k.acks.count[check.AcknowledgedEvent])
 	fmt.Printf("  ended                   %d of %d jobs; %d waiters were told; %d starts were held back, because %d "+
-		"were under way\n", ended, len(k.jobs), k.told, k.held, atOnce)
-	fmt.Printf("  checked                 %d instances, %d executions, %d events, %d promises\n", r.Instances,
-		r.Executions, r.Events, r.Promises)
+		"were in flight\n", ended, len(k.jobs), k.told, k.held, atOnce)
+	fmt.Printf("  checked                 %d instances, %d executions, %d events, %d acknowledgements\n", r.Instances,
+		r.Executions, r.Events, r.Acknowledgements)
 	fmt.Printf("  lost with all files     %d starts and %d other messages, of %d that no history had when the files "+
 		"were deleted; sent again at the end\n", lost, len(k.lost)-lost, len(k.doubt))
 	fmt.Printf("  duplicates suppressed   %d of %d deliveries to orchestrators were of messages delivered before "+

@@ -16,19 +16,21 @@ import (
 	"github.com/rondo-run/rondo/integration/internal/hostile"
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file is the strangers: a client with the shipped permissions of clients publishes what it
-// has no business with, all the time, and now and then much for instances that do not exist.
+// This file is the strangers: a client with the shipped permissions of clients publishes messages
+// that it has no business with, all the time, and sometimes many for instances that do not exist.
 
 const (
 	// harassEvery is how often something hostile is published.
 	harassEvery = 20 * time.Millisecond
-	// floodLetters and floodStarts are how much comes at once that no instance takes.
+	// floodLetters and floodStarts are how many messages of a flood no instance takes.
 	floodLetters, floodStarts = 20_000, 200
-	// floodPart is how much is published before the servers are asked whether it has come.
+	// floodPart is how many are published before the test asks the servers whether they have
+	// arrived.
 	floodPart = 1000
 )
 
@@ -61,7 +63,7 @@ func newStrangers(t testing.TB, f *fleet, clients *clients, seed uint64) *strang
 	return s
 }
 
-// harass publishes until the context ends. What is published while there is no connection is gone.
+// harass publishes until the context ends. Messages published without a connection are lost.
 func (s *strangers) harass(ctx context.Context) {
 	tick := time.NewTicker(harassEvery)
 	defer tick.Stop()
@@ -80,8 +82,8 @@ func (s *strangers) harass(ctx context.Context) {
 	}
 }
 
-// flood publishes messages to instances that do not exist, and starts of orchestrations that nobody
-// has. Everything else must go on.
+// flood publishes messages to instances that do not exist, and starts of unregistered
+// orchestrations. Everything else must go on.
 func (c *chaos) flood() (heal func(), what string) {
 	s := c.strangers
 	before := s.flooded
@@ -106,13 +108,13 @@ func (c *chaos) flood() (heal func(), what string) {
 	for i := range floodLetters {
 		publish(events.Message{
 			ID: fmt.Sprintf("letter-%d-%d", before, i), Instance: fmt.Sprintf("nobody-%d", i%(floodLetters/4)),
-			Content: &events.QueueSent{Queue: "letters", Data: work.Payload(i)},
+			Content: &events.MailboxMessage{Mailbox: "letters", Data: work.Payload(i)},
 		})
 	}
 	return func() {}, fmt.Sprintf("%d messages", s.flooded-before)
 }
 
-// isStrange tells whether an instance is one that strangers have started.
+// isStrange reports whether strangers have started an instance.
 func isStrange(instance string) bool {
 	return strings.HasPrefix(instance, "strange-") || instance == "own" || strings.HasPrefix(instance, "own~")
 }
@@ -122,7 +124,7 @@ func judgeStrange(v *verdict, info history.Info) {
 	case !info.Status.Ended():
 		v.bad("%s, which strangers have started, is %s", info.Instance, info.Status)
 	case strings.HasPrefix(info.Instance, "strange-") &&
-		(info.Status != round.Failed || info.Error.Kind != events.Unregistered):
+		(info.Status != round.Failed || info.Error.Kind != failure.Unregistered):
 		v.bad("%s, whose orchestration nobody has, is %s: %v", info.Instance, info.Status, info.Error)
 	}
 }

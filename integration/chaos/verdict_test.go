@@ -21,11 +21,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file is what must be true at the end.
+// This file has the conditions that must hold at the end.
 
-// settle waits until everything has ended that was started. Then it looks which of the messages
-// that the broker may have lost are in no history: those were lost. They are sent again, as a
-// client would that has waited in vain, and what waited for them has to end as well.
+// settle waits until all started jobs have ended. Then it lists the messages that the broker may
+// have lost and that are in no history: those were lost. It sends them again, as a client does that
+// has waited in vain, and the jobs that waited for them must end as well.
 func (c *chaos) settle() {
 	if err := c.probe(); err != nil && c.ctx.Err() == nil {
 		c.t.Errorf("the system does not work when everything is healed: %v", err)
@@ -33,7 +33,7 @@ func (c *chaos) settle() {
 	c.allEnd(false)
 	for _, j := range c.clients.unfinished(time.Now().Add(work.Long), true) {
 		if !j.doubted {
-			continue // it has been said that it does not end
+			continue // it is already reported
 		}
 		untaken, err := c.clients.untaken(j)
 		if err != nil {
@@ -79,8 +79,8 @@ func (c *chaos) allEnd(doubted bool) {
 	}
 }
 
-// export writes the history of an instance that is not as it should be into the directory that is
-// kept, and tells where.
+// export writes the history of a wrong instance into the directory that is kept, and returns its
+// path.
 func (c *chaos) export(instance string) string {
 	info, err := c.clients.store.Instance(c.t.Context(), instance)
 	if err != nil {
@@ -108,8 +108,8 @@ func (c *chaos) export(instance string) string {
 		info.Execution, info.WakeAt)
 }
 
-// finishFollowing ends the clients, when all that was sent is acknowledged and all who wait were
-// told.
+// finishFollowing ends the clients, when all messages are acknowledged and all waiting clients have
+// their outcome.
 func (c *chaos) finishFollowing(following *sync.WaitGroup) {
 	told := make(chan struct{})
 	go func() {
@@ -126,7 +126,7 @@ func (c *chaos) finishFollowing(following *sync.WaitGroup) {
 	following.Wait()
 }
 
-// verdict is what was found at the end.
+// verdict has the findings at the end.
 type verdict struct {
 	checked                   check.Report
 	ends                      []time.Time // of all instances, in order
@@ -140,7 +140,7 @@ func (v *verdict) bad(format string, args ...any) {
 	v.problems = append(v.problems, fmt.Sprintf(format, args...))
 }
 
-// judge looks at everything that there is.
+// judge judges all instances, the system and the logs.
 func (c *chaos) judge() *verdict {
 	v := new(verdict)
 	executed := c.readLedgers(v)
@@ -157,7 +157,7 @@ func (c *chaos) judge() *verdict {
 			j.judge(v, info)
 		} else if isStrange(info.Instance) {
 			judgeStrange(v, info)
-		} else if info.Status != round.Completed { // a probe, or a child: nobody has stopped one
+		} else if info.Status != round.Completed { // a probe, or a child: no client has stopped one
 			v.bad("%s (%s) is %s: %v", info.Instance, info.Name, info.Status, info.Error)
 		}
 		if len(v.problems) > before && before < 20 {
@@ -204,8 +204,7 @@ func (j *job) judge(v *verdict, info history.Info) {
 	}
 }
 
-// judgeInstance checks what the checker cannot know: that no activity has a result that was not
-// executed.
+// judgeInstance checks a rule that the checker cannot: each result of an activity has an execution.
 func (c *chaos) judgeInstance(v *verdict, info history.Info, executed map[string]int) {
 	for x := int64(1); x <= info.Execution; x++ {
 		h, err := history.Export(c.ctx, c.clients.store, info.Instance, x)
@@ -233,12 +232,13 @@ func (c *chaos) judgeAnswers(v *verdict, info history.Info, execution int64, lis
 			if call == nil || executed[executionOf(key, call.Attempt)] == 0 {
 				v.bad("%s has a result of the activity with key %s, which nobody has executed", info.Instance, key)
 			}
+		default:
 		}
 	}
 }
 
-// judgeSystem lets the checker look at everything: the histories, what clients were promised, and
-// that nothing is under way any more.
+// judgeSystem lets the checker judge everything: the histories, the acknowledgements of clients,
+// and that nothing is in flight any more.
 func (c *chaos) judgeSystem(v *verdict) {
 	err := eventually(c.ctx, patience, func() error {
 		for p := range partitions {
@@ -246,17 +246,17 @@ func (c *chaos) judgeSystem(v *verdict) {
 				return fmt.Errorf("partition %d has %d messages waiting and %d held (%w)", p, b.Waiting, b.Held, err)
 			}
 		}
-		n, err := c.clients.store.CountPromises(c.ctx, 10)
+		n, err := c.clients.store.CountOutbox(c.ctx, 10)
 		if err == nil && n > 0 {
-			err = fmt.Errorf("%d promises are in the outbox", n)
+			err = fmt.Errorf("%d entries are in the outbox", n)
 		}
 		return err
 	})
 	if err != nil {
-		v.bad("everything has ended, and something is under way still: %v", err)
+		v.bad("everything has ended, and something is in flight still: %v", err)
 	}
 	v.checked, err = check.System(c.ctx, c.clients.store, check.Options{
-		Promises: []check.Promises{c.clients.promises.read()}, NothingRemoved: true, Quiescent: true,
+		Acknowledgements: []check.Acknowledgements{c.clients.acks.read()}, NothingRemoved: true, Quiescent: true,
 		Broker: c.clients.bus, Dead: c.clients.bus, Prefix: c.clients.bus.Prefix(),
 	})
 	if err != nil {
@@ -270,7 +270,7 @@ func (c *chaos) judgeSystem(v *verdict) {
 	}
 }
 
-// judgeLog looks for what no process may say.
+// judgeLog searches a process's log for panics and fatal errors.
 func (c *chaos) judgeLog(v *verdict, p *process) {
 	f, err := os.Open(filepath.Join(c.fleet.logs(), p.role.ID+".log"))
 	if err != nil {
@@ -285,18 +285,21 @@ func (c *chaos) judgeLog(v *verdict, p *process) {
 			v.bad("%s: %s", p.role.ID, l)
 		}
 	}
+	if err := lines.Err(); err != nil {
+		v.bad("the log of %s cannot be read to its end: %v", p.role.ID, err)
+	}
 }
 
-// readLedgers counts what was done, and gives how often each attempt of each activity was executed
-// (see [executionOf]).
+// readLedgers counts deliveries and executions, and returns how often each attempt of each activity
+// was executed (see [executionOf]).
 func (c *chaos) readLedgers(v *verdict) (executed map[string]int) {
 	executed, v.executed, v.executedAgain = c.readLedgersOf(c.fleet.workers)
 	_, v.delivered, v.deliveredAgain = c.readLedgersOf(c.fleet.orchestrators)
 	return executed
 }
 
-// readLedgersOf counts the lines in the ledgers of some processes: how often each one stands there,
-// all, and those that stood there before.
+// readLedgersOf counts the lines in the ledgers of some processes: how often each one occurs, all
+// lines, and repetitions.
 func (c *chaos) readLedgersOf(processes []*process) (times map[string]int, all, again int) {
 	times = make(map[string]int)
 	for _, p := range processes {

@@ -28,9 +28,9 @@ var (
 
 // plays are the orchestrations.
 var plays = append([]orchestration.Binding{
-	probing.With(func(ctx *orchestration.Context, n int) (int, error) { return work.Double.Call(ctx, n) }),
+	probing.Bind(func(ctx *orchestration.Context, n int) (int, error) { return work.Double.Call(ctx, n) }),
 	// These timers are far enough away to wait in the broker.
-	doze.With(func(ctx *orchestration.Context, n int) (int, error) {
+	doze.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		for range 2 {
 			if err := ctx.Sleep(time.Duration(1800+n%800) * time.Millisecond); err != nil {
 				return 0, err
@@ -38,21 +38,21 @@ var plays = append([]orchestration.Binding{
 		}
 		return n, nil
 	}),
-	courier.With(func(ctx *orchestration.Context, n int) ([]int, error) {
+	courier.Bind(func(ctx *orchestration.Context, n int) ([]int, error) {
 		reader := ctx.Instance() + "/reader"
 		reading := work.Mail.StartChild(ctx, n, orchestration.ID(reader))
 		for i := range n {
-			if err := work.Letters.Send(ctx, reader, i+1); err != nil {
+			if err := work.Letters.SendFrom(ctx, reader, i+1); err != nil {
 				return nil, err
 			}
 		}
 		return reading.Get(ctx)
 	}),
-	detaches.With(func(ctx *orchestration.Context, n int) (string, error) {
+	detaches.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 		return work.Chain.Detach(ctx, n, orchestration.ID(ctx.Instance()+"/detached"))
 	}),
-	// It ends only if it is told to, and cleans up then.
-	endless.With(func(ctx *orchestration.Context, n int) (int, error) {
+	// It ends only if it is cancelled, and cleans up then.
+	endless.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		if err := ctx.Sleep(work.Long); !errors.Is(err, orchestration.ErrCancelled) {
 			return 0, err
 		}
@@ -67,15 +67,15 @@ func executionOf(key string, attempt int) string { return fmt.Sprintf("%s %d", k
 
 // works are the activities. They note each execution.
 func works(executions ledger) []activity.Binding {
-	return work.Activities(func(i activity.Info) { executions.note(executionOf(i.IdempotencyKey, i.Attempt)) })
+	return work.Activities(func(i activity.ExecutionInfo) { executions.note(executionOf(i.IdempotencyKey, i.Attempt)) })
 }
 
-// job is an instance with how it must end, and what is said to it.
+// job is an instance with its expected end, and the messages for it.
 type job struct {
 	work.Job
 	status  round.Status
 	twice   bool // each message is sent twice, in a way that the broker cannot tell
-	awaited bool // somebody waits for its end
+	awaited bool // a client waits for its end
 
 	// The rest is kept by the clients, under their lock.
 	acked       []events.Message // in their order

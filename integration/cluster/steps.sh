@@ -243,8 +243,8 @@ production() {
 		k create secret generic shop-database-run --from-literal=password=run
 		k create secret generic shop-database-owner --from-literal=password=owner
 		k create configmap postgresql-ca --from-file=ca.crt="$run/pki/ca.crt"
-		printf 'callers: [{name: shop, token_sha256: [%s], allow: [{queues: ["*"], rights: ["*"]}]}]\n' "$(printf shop-token | sha256sum | cut -d' ' -f1)" >"$run/access.yaml"
-		k create secret generic shop-queues-access --from-file=access.yaml="$run/access.yaml"
+		printf 'callers: [{name: shop, token_sha256: [%s], allow: [{queues: ["*"], permissions: ["*"]}]}]\n' "$(printf shop-token | sha256sum | cut -d' ' -f1)" >"$run/access.yaml"
+		k create secret generic shop-jobs-access --from-file=access.yaml="$run/access.yaml"
 	}
 	step 'Helm 3: Secrets of a release with users, roles and TLS' secrets
 	step 'install it' install --timeout 6m

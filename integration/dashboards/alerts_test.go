@@ -9,10 +9,10 @@ import (
 	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
-// This file says what is worth an alert, from when on, and what whoever is woken up by it should
-// do. Each is shown to fire on the series of bad, and not on those of fine.
+// This file has the alerts: their conditions, their delays, and the actions for the operator. Each
+// is shown to fire on the series of bad, and not on those of fine.
 
-// alert is a rule, with what docs/alerts.md says about it.
+// alert is a rule, with its text in docs/alerts.md.
 type alert struct {
 	name     string
 	critical bool
@@ -20,7 +20,7 @@ type alert struct {
 	expr     string
 	// summary and description are templates of Prometheus.
 	summary, description string
-	// means says what has happened, because why these limits.
+	// means explains the condition, because the limits.
 	means, because string
 	// look are panels, as "board: title".
 	look []string
@@ -45,7 +45,7 @@ type group struct {
 	alerts             []alert
 }
 
-// Alerts look at all that is scraped, over these times.
+// Alerts evaluate all scraped series, over these times.
 var (
 	quickly = view{window: "5m", span: "15m"}
 	calmly  = view{window: "10m", span: "15m"}
@@ -74,7 +74,7 @@ func counter(metric, labels, values string) string {
 // once is a counter that is not there until it happens for the first time, after ten minutes.
 func once(metric, labels string) string { return counter(metric, labels, "_x10 1x50") }
 
-// took is a histogram of what took so long each time, sixty times a minute.
+// took is a histogram of calls that each lasted so long, sixty times a minute.
 func took(metric, labels string, each float64) (all []string) {
 	if labels != "" {
 		labels += ","
@@ -98,7 +98,7 @@ func took(metric, labels string, each float64) (all []string) {
 
 var groups = []group{
 	{"rondo-processes", "Processes", "Somebody is not there, or cannot do anything.", processAlerts()},
-	{"rondo-work", "Work that waits", "Messages and work wait, and nothing or too little is done about it.",
+	{"rondo-tasks", "Work that waits", "Messages and work wait, and nothing or too little is done about it.",
 		workAlerts()},
 	{"rondo-instances", "Instances and activities", "Code fails, does not fit, or does not end.", instanceAlerts()},
 	{"rondo-outbox", "The outbox",
@@ -106,7 +106,7 @@ var groups = []group{
 		outboxAlerts()},
 	{"rondo-storage", "The database", "Commits fail, or take too long.", storageAlerts()},
 	{"rondo-broker", "NATS", "The connections to NATS.", brokerAlerts()},
-	{"rondo-queues", "Queues", "The [queues](queues.md) that are served over HTTP.", queueAlerts()},
+	{"rondo-queues", "Queues", "The [queues](job-queues.md) that are served over HTTP.", queueAlerts()},
 }
 
 func processAlerts() []alert {
@@ -202,7 +202,7 @@ func processAlerts() []alert {
 func workAlerts() []alert {
 	v := quickly
 	keep, kinds := by{space, partition}, by{space, activity, tag}
-	waiting, work := v.most(telemetry.MetricPartitionWait, keep), v.most(telemetry.MetricWorkWaiting, kinds)
+	waiting, work := v.most(telemetry.MetricPartitionWait, keep), v.most(telemetry.MetricTaskWaiting, kinds)
 	before := func(metric string, keep by) string {
 		return aggregate("max", keep, metric, name(metric)+" offset 10m")
 	}
@@ -249,24 +249,24 @@ func workAlerts() []alert {
 		{
 			name: "RondoWorkWithoutWorkers", critical: true, hold: 5 * time.Minute, expr: withoutWorkers(view{}),
 			summary:     "nobody takes work for {{ $labels.activity }} {{ $labels.tag }}",
-			description: "{{ $value }} pieces of work wait. No worker asks for such work, and none has any.",
+			description: "{{ $value }} activity tasks wait. No worker asks for such work, and none has any.",
 			means:       "No worker that runs has this activity, or none takes this tag, or all have lost NATS.",
 			because: "Workers ask again at once, and those that are full have some. Five minutes leave room for " +
 				"a deployment.",
 			look: []string{"workers: Work without workers", "workers: Who asks for work"},
 			do: []string{"`rondo workers` tells what those that run take.",
 				"Start a worker that has the activity, with its tag in `--tags`."},
-			bad: []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag="gpu"`, "3x30"),
-				gauge(telemetry.MetricWorkReceivers, `activity="train",tag="gpu"`, "0x30"),
-				gauge(telemetry.MetricWorkHeld, `activity="train",tag="gpu"`, "0x30")},
-			fine: []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag="gpu"`, "3x30"),
-				gauge(telemetry.MetricWorkReceivers, `activity="train",tag="gpu"`, "0x30"),
-				gauge(telemetry.MetricWorkHeld, `activity="train",tag="gpu"`, "1x30")},
+			bad: []string{gauge(telemetry.MetricTaskWaiting, `activity="train",tag="gpu"`, "3x30"),
+				gauge(telemetry.MetricTaskReceivers, `activity="train",tag="gpu"`, "0x30"),
+				gauge(telemetry.MetricTaskHeld, `activity="train",tag="gpu"`, "0x30")},
+			fine: []string{gauge(telemetry.MetricTaskWaiting, `activity="train",tag="gpu"`, "3x30"),
+				gauge(telemetry.MetricTaskReceivers, `activity="train",tag="gpu"`, "0x30"),
+				gauge(telemetry.MetricTaskHeld, `activity="train",tag="gpu"`, "1x30")},
 		},
 		{
 			name: "RondoWorkPilesUp", hold: 15 * time.Minute,
-			expr: work + " > 1000 and " + work + " > " + before(telemetry.MetricWorkWaiting, kinds),
-			summary: "{{ $value }} pieces of work wait for {{ $labels.activity }} {{ $labels.tag " +
+			expr: work + " > 1000 and " + work + " > " + before(telemetry.MetricTaskWaiting, kinds),
+			summary: "{{ $value }} activity tasks wait for {{ $labels.activity }} {{ $labels.tag " +
 				"}}, and more and more do",
 			description: "More is asked of workers than they get done.",
 			means:       "There are too few workers for this activity, or it has become slow.",
@@ -275,14 +275,14 @@ func workAlerts() []alert {
 			look: []string{"workers: Work that waits", "workers: Activities", "workers: Until they begin"},
 			do: []string{"If the activity has become slow, look at what it calls.",
 				"Start more workers, or give them more `--slots`."},
-			bad:  []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "0+200x40")},
-			fine: []string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "5000x40")},
+			bad:  []string{gauge(telemetry.MetricTaskWaiting, `activity="train",tag=""`, "0+200x40")},
+			fine: []string{gauge(telemetry.MetricTaskWaiting, `activity="train",tag=""`, "5000x40")},
 		},
 		{
 			name: "RondoSlotsSaturated", hold: 15 * time.Minute,
 			expr: v.sum(telemetry.MetricWorkerSlotsUsed, by{space}) + " / " + v.sum(telemetry.MetricWorkerSlots,
 				by{space}) + " > 0.95 and " +
-				v.sum(telemetry.MetricWorkWaiting, by{space}) + " > 0",
+				v.sum(telemetry.MetricTaskWaiting, by{space}) + " > 0",
 			summary:     "{{ $value | humanizePercentage }} of all slots are taken, and work waits",
 			description: "Workers are as busy as they may be.",
 			means:       "Work waits for a slot, not for anything else.",
@@ -291,9 +291,9 @@ func workAlerts() []alert {
 			look: []string{"workers: Slots", "workers: How full each worker is", "workers: Processors"},
 			do: []string{"If their processors are idle, give workers more `--slots`; if not, start more workers.",
 				"If activities hang, give them time limits."},
-			bad: append([]string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "5x60")},
+			bad: append([]string{gauge(telemetry.MetricTaskWaiting, `activity="train",tag=""`, "5x60")},
 				slotsWorking...),
-			fine: append([]string{gauge(telemetry.MetricWorkWaiting, `activity="train",tag=""`, "0x60")},
+			fine: append([]string{gauge(telemetry.MetricTaskWaiting, `activity="train",tag=""`, "0x60")},
 				slotsWorking...),
 		},
 		{
@@ -366,7 +366,7 @@ func workAlerts() []alert {
 	}
 }
 
-// full is what is almost as much as it may be, in each process.
+// full is the condition that a metric is above 95 % of its limit, in each process.
 func full(metric, limit string) string {
 	keep := by{space, "job", "instance"}
 	return quickly.sum(metric, keep) + " / " + quickly.sum(limit, keep) + " > 0.95"
@@ -508,13 +508,13 @@ func outboxAlerts() []alert {
 			look: []string{"storage-and-broker: How old it is", "storage-and-broker: The outbox",
 				"storage-and-broker: Published"},
 			do: []string{"`rondo doctor` says whether streams are as they should be, and NATS whether it is full.",
-				"Look for `promises cannot be read` in the logs: then a row is damaged."},
+				"Look for `outbox entries cannot be read` in the logs: then a row is damaged."},
 			bad:  []string{gauge(telemetry.MetricOutboxAge, "", "0x5 60+60x30")},
 			fine: []string{gauge(telemetry.MetricOutboxAge, "", "0x5 59x30")},
 		},
 		{
 			name: "RondoOutboxDeep", hold: 10 * time.Minute,
-			expr:        v.most(telemetry.MetricOutboxPromises, by{space}) + " > 5000",
+			expr:        v.most(telemetry.MetricOutboxEntries, by{space}) + " > 5000",
 			summary:     "{{ $value }} messages stand in the outbox",
 			description: "They are counted up to 10,000.",
 			means:       "More is committed than is published, or published rows are not removed.",
@@ -522,13 +522,14 @@ func outboxAlerts() []alert {
 				"than 100. 5,000 is half of where counting ends.",
 			look: []string{"storage-and-broker: The outbox", "storage-and-broker: Publishing"},
 			do:   []string{"See how long NATS takes to store a message: its disks, its replicas."},
-			bad:  []string{gauge(telemetry.MetricOutboxPromises, "", "0x5 10000x30")},
-			fine: []string{gauge(telemetry.MetricOutboxPromises, "", "0x5 4999x30")},
+			bad:  []string{gauge(telemetry.MetricOutboxEntries, "", "0x5 10000x30")},
+			fine: []string{gauge(telemetry.MetricOutboxEntries, "", "0x5 4999x30")},
 		},
 		{
 			name: "RondoSwept", hold: 0,
-			expr:        v.happened(telemetry.MetricOutboxSwept, by{space}) + " > 0",
-			summary:     "{{ printf \"%.0f\" $value }} messages were published instead of who had promised them",
+			expr: v.happened(telemetry.MetricOutboxSwept, by{space}) + " > 0",
+			summary: "{{ printf \"%.0f\" $value }} messages were published by a sweep instead of their " +
+				"orchestrator",
 			description: "A process has committed them and not published them within ten seconds.",
 			means: "An orchestrator has died between a commit and its publishing, or could not publish. " +
 				"Nothing is lost, and there is nothing to do; it is about why.",
@@ -569,144 +570,6 @@ func outboxAlerts() []alert {
 			bad: []string{counter(telemetry.MetricOutboxPublished, `lane="now",outcome="failed"`, "0+5x60")},
 			fine: []string{counter(telemetry.MetricOutboxPublished, `lane="now",outcome="failed"`, "0x10 1x50"),
 				counter(telemetry.MetricOutboxPublished, `lane="now",outcome="published"`, "0+60x60")},
-		},
-	}
-}
-
-func storageAlerts() []alert {
-	v, commits := quickly, telemetry.MetricCommitAttempts
-	return []alert{
-		{
-			name: "RondoNoCommits", critical: true, hold: 2 * time.Minute,
-			expr: v.rate(commits, by{space}, not(outcome, "stored")) + " > 0 unless " + v.rate(commits,
-				by{space}, is(outcome, "stored")) + " > 0",
-			summary:     "no commit succeeds",
-			description: "{{ printf \"%.2f\" $value }} commits a second fail, and none is stored.",
-			means: "The database is away, is full, or refuses. Orchestrators hold what they have, and try " +
-				"again by themselves.",
-			because: "After five minutes without a single success, two more are enough.",
-			look: []string{"storage-and-broker: Commits that were not stored",
-				"storage-and-broker: Errors of the database"},
-			do: []string{"Bring the database back; everything goes on by itself.",
-				"If it is there, the logs have the error: rights, a schema that is too old, a disk."},
-			bad: []string{counter(commits, `outcome="retry"`, "0+10x60"),
-				counter(commits, `outcome="stored"`, "100x60")},
-			fine: []string{counter(commits, `outcome="retry"`, "0+10x60"),
-				counter(commits, `outcome="stored"`, "0+1x60")},
-		},
-		{
-			name: "RondoCommitsFail", hold: 10 * time.Minute,
-			expr: v.rate(commits, by{space}, not(outcome, "stored")) + " / " + v.rate(commits,
-				by{space}) + " > 0.05",
-			summary:     "{{ $value | humanizePercentage }} of all commits are not stored",
-			description: "They are tried again, which costs time.",
-			means:       "Transactions are in each other's way, or connections to the database break.",
-			because: "CockroachDB asks for a retry now and then, and PostgreSQL does while it fails over. One " +
-				"in twenty, for ten minutes, is more than that.",
-			look: []string{"storage-and-broker: Commits that were not stored",
-				"storage-and-broker: Operations of the database"},
-			do: []string{"contended: look at the load on the database, and at other programs that use it.",
-				"retry: look at the network, and at proxies that cut connections."},
-			bad: []string{counter(commits, `outcome="contended"`, "0+10x60"),
-				counter(commits, `outcome="stored"`, "0+100x60")},
-			fine: []string{counter(commits, `outcome="contended"`, "0+5x60"),
-				counter(commits, `outcome="stored"`, "0+100x60")},
-		},
-		{
-			name: "RondoCommitsAmbiguous", hold: 0,
-			expr:        v.happened(commits, by{space}, is(outcome, "ambiguous")) + " > 5",
-			summary:     "of {{ printf \"%.0f\" $value }} commits nobody knew whether they had happened",
-			description: "That is looked up, and nothing is lost.",
-			means:       "Connections to the database break while commits are under way.",
-			because: "One for each orchestrator is what a failover of the database costs. More within 15 " +
-				"minutes means that it happens again and again.",
-			look: []string{"storage-and-broker: Commits that were not stored"},
-			do:   []string{"Look at what cuts connections: failovers, proxies, time limits."},
-			bad:  []string{counter(commits, `outcome="ambiguous"`, "_x10 8x40")},
-			fine: []string{counter(commits, `outcome="ambiguous"`, "_x10 4x40")},
-		},
-		{
-			name: "RondoConflicts", hold: 10 * time.Minute,
-			expr: v.rate(telemetry.MetricTurns, by{space},
-				is(outcome, "conflict")) + " / " + v.rate(telemetry.MetricTurns, by{space}) + " > 0.05",
-			summary:     "{{ $value | humanizePercentage }} of all turns conflict",
-			description: "Another orchestrator was first. What was decided is thrown away, and decided again.",
-			means:       "Two orchestrators work on the same partitions.",
-			because:     "It happens for seconds while a partition moves. Ten minutes are no move.",
-			look: []string{"storage-and-broker: Turns that were not committed",
-				"storage-and-broker: Partitions"},
-			do: []string{"`rondo partitions` and `rondo orchestrators`: does one not know that it has lost " +
-				"a partition? Restart it.",
-				"Two systems with the same database and prefix must not have different NATS servers."},
-			bad: []string{counter(telemetry.MetricTurns, `outcome="conflict"`, "0+10x60"),
-				counter(telemetry.MetricTurns, `outcome="committed"`, "0+100x60")},
-			fine: []string{counter(telemetry.MetricTurns, `outcome="conflict"`, "0+5x60"),
-				counter(telemetry.MetricTurns, `outcome="committed"`, "0+100x60")},
-		},
-		{
-			name: "RondoStoreErrors", hold: 0,
-			expr: v.happened(telemetry.MetricStoreErrors, by{space, operation, class},
-				anyOf(class, "permanent", "corrupt")) + " > 0",
-			summary:     "the database refuses {{ $labels.operation }}: {{ $labels.class }}",
-			description: "Trying again does not help: somebody must change something.",
-			means: "permanent: rights, the schema, a full disk, or a request that cannot be. corrupt: what is " +
-				"stored cannot be read.",
-			because: "There should never be one.",
-			look:    []string{"storage-and-broker: Errors of the database"},
-			do: []string{"The logs have the error.",
-				"corrupt: `rondo check` reads all histories and says which are damaged."},
-			bad: []string{once(telemetry.MetricStoreErrors, `operation="commit",class="permanent"`)},
-			fine: []string{counter(telemetry.MetricStoreErrors,
-				`operation="commit",class="contended"`, "0+5x60")},
-		},
-		{
-			name: "RondoPoolExhausted", hold: 10 * time.Minute,
-			expr:        v.rate(telemetry.MetricStoreWaited, by{space, "job", "instance"}) + " > 1",
-			summary:     "{{ printf \"%.1f\" $value }} operations wait for a connection to the database at any time",
-			description: "All connections of {{ $labels.instance }} are taken.",
-			means:       "The database is slow, or the pool is too small for what is asked of it.",
-			because:     "The counter grows by the seconds that are waited: 1 means that one always waits.",
-			look: []string{"storage-and-broker: The pool of the database",
-				"storage-and-broker: Waiting for a connection", "storage-and-broker: Operations of the database"},
-			do: []string{"If operations are slow, look at the database.",
-				"If not, raise `pool_max_conns` in the address of the database, and what the database allows."},
-			bad:  []string{counter(telemetry.MetricStoreWaited, "", "0+120x60")},
-			fine: []string{counter(telemetry.MetricStoreWaited, "", "0+30x60")},
-		},
-	}
-}
-
-func brokerAlerts() []alert {
-	v := quickly
-	return []alert{
-		{
-			name: "RondoReconnects", hold: 0,
-			expr: v.happened(telemetry.MetricNATSReconnects, by{space, "job", "instance"}) + " > 5",
-			summary: "{{ $labels.instance }} has connected to NATS {{ printf \"%.0f\" $value }} " +
-				"times within 15 minutes",
-			description: "Each time, what was under way comes again later.",
-			means: "The connection breaks again and again: the network, a proxy, or a server that throws it " +
-				"out because it reads too slowly.",
-			because: "A rolling restart of three servers costs a process three connections at most.",
-			look:    []string{"storage-and-broker: Connections to NATS", "storage-and-broker: Errors of NATS"},
-			do: []string{"The logs of NATS say why it has closed connections.",
-				"Look at memory and processors of the process."},
-			bad:  []string{counter(telemetry.MetricNATSReconnects, "", "0x10 0+1x40")},
-			fine: []string{counter(telemetry.MetricNATSReconnects, "", "0x20 1 2 3x40")},
-		},
-		{
-			name: "RondoSlowConsumer", hold: 0,
-			expr: v.happened(telemetry.MetricNATSErrors, by{space, "job", "instance"},
-				is(reason, "slow_consumer")) + " > 0",
-			summary:     "{{ $labels.instance }} does not take what NATS sends to it",
-			description: "Messages were dropped on their way to this process. They come again.",
-			means:       "The process is short of processors or memory, or stood still.",
-			because:     "Orchestrators and workers take no more than they have room for, so it should not happen.",
-			look:        []string{"storage-and-broker: Errors of NATS", "workers: Processors", "overview: Memory"},
-			do:          []string{"Give it more processors, or less at once: `--slots`, `--max-messages`."},
-			bad:         []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "0x10 2x40")},
-			fine: []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "2x60"),
-				counter(telemetry.MetricNATSErrors, `reason="other"`, "0+1x60")},
 		},
 	}
 }

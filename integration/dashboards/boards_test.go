@@ -2,8 +2,8 @@ package dashboards_test
 
 import "github.com/rondo-run/rondo/internal/telemetry"
 
-// This file says what is on the dashboards. Each has the same four rows: what is wrong, how fast it
-// is, how much there is, and why.
+// This file has the dashboards. Each has the same four rows: faults, latencies, amounts, and
+// causes.
 
 // board is a dashboard.
 type board struct {
@@ -27,7 +27,7 @@ type panel struct {
 	bad    float64
 }
 
-// query is one of a panel. Those that are rare ask for what a healthy demonstration does not do.
+// query is one of a panel. Rare ones are about events that a healthy demonstration does not have.
 type query struct {
 	expr, legend string
 	rare         bool
@@ -46,7 +46,7 @@ const (
 	asShare      = "percentunit"
 )
 
-// The names of labels are short here, because they stand everywhere.
+// The names of labels are short here, because they occur everywhere.
 const (
 	orchestration = telemetry.LabelOrchestration
 	activity      = telemetry.LabelActivity
@@ -67,8 +67,8 @@ const (
 	change        = telemetry.LabelChange
 )
 
-// notFailed are the outcomes of work that say nothing about the code of activities.
-var notFailed = noneOf(outcome, "success", telemetry.WorkPending, telemetry.WorkCancelled, telemetry.WorkReturned)
+// notFailed excludes successes, and outcomes that do not depend on the code of activities.
+var notFailed = noneOf(outcome, "success", telemetry.TaskPending, telemetry.TaskCancelled, telemetry.TaskReturned)
 
 func dashboardView(more ...string) view {
 	return view{variables: append([]string{"namespace", "job", "instance"}, more...), window: "$__rate_interval",
@@ -121,11 +121,11 @@ func overview() board {
 						{expr: orZero(v.happened(telemetry.MetricOrchestrationPoison, nil)),
 							legend: "instances", rare: true},
 						{expr: orZero(v.happened(telemetry.MetricActivityExecutions, nil, is(outcome, "poison"))),
-							legend: "work", rare: true},
+							legend: "tasks", rare: true},
 					}},
 				{title: "Sent by somebody else", number: true, bad: 1, unit: inNumbers,
 					about: "Messages that a sweep has published in the chosen time, because the process that " +
-						"promised them has not. Normally 0.",
+						"stored them has not. Normally 0.",
 					queries: rare(orZero(v.happened(telemetry.MetricOutboxSwept, nil)), "")},
 			}},
 			{"How fast", []panel{
@@ -149,7 +149,7 @@ func overview() board {
 				{title: "Rounds and work", unit: aSecond,
 					about: "Rounds that were decided, and work that workers are done with.", queries: []query{
 						{expr: v.rate(telemetry.MetricRounds, nil), legend: "rounds"},
-						{expr: v.rate(telemetry.MetricActivityExecutions, nil), legend: "work"},
+						{expr: v.rate(telemetry.MetricActivityExecutions, nil), legend: "tasks"},
 					}},
 				{title: "Processes", unit: inNumbers,
 					about: "Orchestrators that are alive, as they see each other, processes that are ready, and " +
@@ -166,8 +166,8 @@ func overview() board {
 					about: "Messages for instances that no orchestrator has taken, work that no worker has taken, " +
 						"and messages that are committed and not published.", queries: []query{
 						{expr: v.sum(telemetry.MetricPartitionWait, nil), legend: "messages"},
-						{expr: v.sum(telemetry.MetricWorkWaiting, nil), legend: "work"},
-						{expr: v.most(telemetry.MetricOutboxPromises, nil), legend: "outbox"},
+						{expr: v.sum(telemetry.MetricTaskWaiting, nil), legend: "tasks"},
+						{expr: v.most(telemetry.MetricOutboxEntries, nil), legend: "outbox"},
 					}},
 				{title: "How full it is", unit: asShare,
 					about: "Slots of workers, connections to the database, and what orchestrators may hold. What " +
@@ -321,7 +321,7 @@ func orchestrations() board {
 					about: "Handed out before (a process has died, or was too slow), so often that they are decided " +
 						"alone, and handed over to another orchestrator.", queries: []query{
 						{expr: v.rate(telemetry.MetricRedeliveries, by{verb}), legend: "again: {{verb}}", rare: true},
-						{expr: v.rate(telemetry.MetricSuspects, by{verb}),
+						{expr: v.rate(telemetry.MetricQuarantined, by{verb}),
 							legend: "under suspicion: {{verb}}", rare: true},
 						{expr: v.rate(telemetry.MetricHandovers, by{outcome}),
 							legend: "handed over: {{outcome}}", rare: true},
@@ -394,13 +394,13 @@ func workers() board {
 			}},
 			{"Why", []panel{
 				{title: "Work that waits", unit: inNumbers, about: "No worker has taken it.",
-					queries: one(v.most(telemetry.MetricWorkWaiting, by{activity, tag}), "{{activity}} {{tag}}")},
+					queries: one(v.most(telemetry.MetricTaskWaiting, by{activity, tag}), "{{activity}} {{tag}}")},
 				{title: "Who asks for work", unit: inNumbers,
 					about: "Requests of workers that wait for work, and work that they have. Where both are 0, " +
 						"nobody takes it.", queries: []query{
-						{expr: v.most(telemetry.MetricWorkReceivers, by{activity, tag}),
+						{expr: v.most(telemetry.MetricTaskReceivers, by{activity, tag}),
 							legend: "asked: {{activity}} {{tag}}"},
-						{expr: v.most(telemetry.MetricWorkHeld, by{activity, tag}),
+						{expr: v.most(telemetry.MetricTaskHeld, by{activity, tag}),
 							legend: "taken: {{activity}} {{tag}}"},
 					}},
 				{title: "How full each worker is", unit: asShare, about: "Slots that are taken.",
@@ -456,7 +456,8 @@ func storageAndBroker() board {
 						"dropped; it comes again.",
 					queries: one(v.rate(telemetry.MetricNATSErrors, by{reason}), "{{reason}}")},
 				{title: "Sent again", unit: aSecond,
-					about: "swept: promised by a process that has not sent it. healed: an instance that is overdue " +
+					about: "swept: stored by a process that has not published it. healed: an instance that is " +
+						"overdue " +
 						"waits for it, or the broker has lost it. Both are normally 0.", queries: []query{
 						{expr: v.rate(telemetry.MetricOutboxSwept, nil), legend: "swept", rare: true},
 						{expr: v.rate(telemetry.MetricOutboxHealed, nil), legend: "healed", rare: true},
@@ -494,8 +495,8 @@ func storageAndBroker() board {
 					about: "What the protocol needs included; and results that went straight to an " +
 						"orchestrator, or were to.", queries: []query{
 						{expr: v.rate(telemetry.MetricNATSMessages, by{direction}), legend: "{{direction}}"},
-						{expr: v.rate(telemetry.MetricNATSShortWay, by{telemetry.LabelOutcome}),
-							legend: "short way, {{outcome}}"},
+						{expr: v.rate(telemetry.MetricNATSDirect, by{telemetry.LabelOutcome}),
+							legend: "direct delivery, {{outcome}}"},
 					}},
 				{title: "Messages that are held", unit: inNumbers, about: "Taken from the broker and not settled.",
 					queries: one(v.sum(telemetry.MetricMessagesHeld, by{"instance"}), "{{instance}}")},
@@ -504,7 +505,7 @@ func storageAndBroker() board {
 				{title: "The outbox", unit: inNumbers,
 					about: "Rows in the database, counted up to 10,000, and messages that orchestrators have " +
 						"committed and not published.", queries: []query{
-						{expr: v.most(telemetry.MetricOutboxPromises, nil), legend: "rows"},
+						{expr: v.most(telemetry.MetricOutboxEntries, nil), legend: "rows"},
 						{expr: v.sum(telemetry.MetricOutboxUnpublished, nil), legend: "not published"},
 					}},
 				{title: "How old it is", unit: inSeconds,
@@ -537,9 +538,9 @@ func storageAndBroker() board {
 	}
 }
 
-// withoutWorkers is work that waits although nobody asks for it and nobody has any.
+// withoutWorkers are tasks that wait although no worker asks for them and none has any.
 func withoutWorkers(v view) string {
 	keep := by{"namespace", activity, tag}
-	return v.most(telemetry.MetricWorkWaiting, keep) + " > 0 unless (" + v.most(telemetry.MetricWorkReceivers,
-		keep) + " > 0 or " + v.most(telemetry.MetricWorkHeld, keep) + " > 0)"
+	return v.most(telemetry.MetricTaskWaiting, keep) + " > 0 unless (" + v.most(telemetry.MetricTaskReceivers,
+		keep) + " > 0 or " + v.most(telemetry.MetricTaskHeld, keep) + " > 0)"
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/prometheus/prometheus/template"
 
 	"github.com/rondo-run/rondo/internal/telemetry"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// This file tries everything out, as it stands in the files.
+// This file tests the rules and queries as they are in the files.
 
 // ---- Rules.
 
@@ -66,7 +66,7 @@ func TestAlerts(t *testing.T) {
 			fine.load(t, a.fine...)
 			checkSeries(t, bad, fine)
 			settled := start
-			if r.For == 0 { // it counts what has happened in a time that is over by then
+			if r.For == 0 { // it counts events of a time that is over by then
 				settled = start.Add(15 * minute)
 			}
 			for _, f := range fine.fires(t, engine, r.Expr, settled, time.Duration(r.For), minute) {
@@ -108,18 +108,19 @@ func said(t *testing.T, r rulefmt.Rule, text string, s promql.Sample) string {
 	return out
 }
 
-// neverHere are values of labels that a healthy demonstration does not tell, as the code has them.
+// neverHere are values of labels that a healthy demonstration does not have, as the code names
+// them.
 var neverHere = []string{
 	history.Permanent.String(), history.Corrupt.String(), history.Ambiguous.String(), history.Conflict.String(),
-	string(events.Poison),
-	telemetry.WorkPending, telemetry.WorkCancelled, telemetry.WorkReturned,
-	// of queues, into which the demonstration pushes nothing
-	telemetry.ItemsExpired, telemetry.ItemsDied, telemetry.ItemsPopped, "200", "500", "503",
-	"failed", // of what is published: it has no name in the code, and TestRoundsAndMessages of package telemetry has it
+	string(failure.Poison),
+	telemetry.TaskPending, telemetry.TaskCancelled, telemetry.TaskReturned,
+	// of job queues, to which the demonstration pushes nothing
+	telemetry.JobsExpired, telemetry.JobsDied, telemetry.JobsPopped, "200", "500", "503",
+	"failed", // of published messages: not in the code; TestRoundsAndMessages of package telemetry has it
 }
 
-// TestValuesOfLabels checks the values of labels that queries ask for: they are told by the
-// demonstration, or stand in the code.
+// TestValuesOfLabels checks the values of labels that queries ask for: they are in the series of
+// the demonstration, or in the code.
 func TestValuesOfLabels(t *testing.T) {
 	demo := demonstration(t)
 	exprs := make(map[string]bool)
@@ -166,8 +167,8 @@ func TestHealthyDemonstration(t *testing.T) {
 	}
 }
 
-// TestRules checks what else must be in the file: it is whole, and both it and the document lead to
-// each other.
+// TestRules checks the rest of the file: it is complete, and it and the document link to each
+// other.
 func TestRules(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(alertsFile)))
 	if err != nil {
@@ -219,8 +220,8 @@ func allAlerts() (all []alert) {
 	return all
 }
 
-// checkSeries checks that series that are made up could have been told: metrics, labels and the
-// bounds of histograms.
+// checkSeries checks that made-up series are possible: metrics, labels and the bounds of
+// histograms.
 func checkSeries(t *testing.T, all ...*memory) {
 	t.Helper()
 	for _, m := range all {
@@ -253,7 +254,7 @@ func checkSeries(t *testing.T, all ...*memory) {
 // unmade are metrics that are on no dashboard, each with why.
 var unmade = map[string]string{}
 
-// checkNames checks that all that a query asks for is described, and gives the metrics.
+// checkNames checks that each name in a query is described, and returns the metrics.
 func checkNames(t *testing.T, expr string) (metrics []string) {
 	t.Helper()
 	for _, s := range selectors(t, expr) {
@@ -314,8 +315,8 @@ func loadBoard(t *testing.T, b board) (l loadedBoard) {
 	return l
 }
 
-// TestQueries has every query of the dashboards answered: from what the demonstration has told, or,
-// where it is about what that does not do, from series that are made up.
+// TestQueries evaluates every query of the dashboards: on the series of the demonstration, or, for
+// events that the demonstration does not have, on made-up series.
 func TestQueries(t *testing.T) {
 	engine, demo := newEngine(), demonstration(t)
 	trouble := demo.with(made(t))
@@ -372,7 +373,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// checkLegend checks that what a legend names is there.
+// checkLegend checks that the labels of a legend exist.
 func checkLegend(t *testing.T, legend, expr string) {
 	t.Helper()
 	for _, found := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(legend, -1) {
@@ -382,8 +383,8 @@ func checkLegend(t *testing.T, legend, expr string) {
 	}
 }
 
-// made are all series on which alerts fire, each at a place of its own, and those of what the
-// demonstration does not do.
+// made has all series on which alerts fire, each at a place of its own, and those of events that
+// the demonstration does not have.
 func made(t *testing.T) *memory {
 	all := newMemory()
 	for _, a := range allAlerts() {
@@ -402,7 +403,8 @@ func made(t *testing.T) *memory {
 	return all.with(m)
 }
 
-// missing is what healthy orders do not do: children, steps, replays, and so on.
+// missing are the series of events that healthy orders do not have: children, steps, replays, and
+// so on.
 func missing() []string {
 	count := func(metric, labels string) string { return counter(metric, labels, "0+60x60") }
 	return slices.Concat([]string{
@@ -415,7 +417,7 @@ func missing() []string {
 		count(telemetry.MetricReplayedEvents, `orchestration="fulfil"`),
 		count(telemetry.MetricLoads, `outcome="found"`),
 		count(telemetry.MetricRedeliveries, `verb="start"`),
-		count(telemetry.MetricSuspects, `verb="start"`),
+		count(telemetry.MetricQuarantined, `verb="start"`),
 		count(telemetry.MetricHandovers, `outcome="accepted"`),
 		count(telemetry.MetricActivityHeartbeats, `activity="train"`),
 		count(telemetry.MetricActivityLimited, `activity="train"`),
@@ -442,7 +444,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStructure checks what Grafana wants of a dashboard.
+// TestStructure checks the structure that Grafana demands of a dashboard.
 func TestStructure(t *testing.T) {
 	uids := make(map[string]bool)
 	for _, b := range boards {
@@ -464,7 +466,7 @@ func TestStructure(t *testing.T) {
 // units are those of Grafana that are used.
 var units = []string{inNumbers, inSeconds, inBytes, aSecond, bytesASecond, asShare}
 
-// problems lists what is wrong with the panels of a dashboard.
+// problems lists the faults in the panels of a dashboard.
 func problems(l loadedBoard) (all []string) {
 	say := func(p loadedPanel, format string, args ...any) {
 		all = append(all, fmt.Sprintf("panel %d, %q: %s", p.ID, p.Title, fmt.Sprintf(format, args...)))

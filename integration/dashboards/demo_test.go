@@ -3,6 +3,7 @@ package dashboards_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,27 +18,27 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/rondo-run/rondo/examples/orders/contract"
+	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/telemetry"
-	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	flow "github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// This file is what is scraped: `rondo dev --demo` as a process, to which orders are sent.
+// This file scrapes the metrics: of `rondo dev --demo` as a process, which gets orders.
 
 const (
 	// root is the module of the product.
 	root = "../.."
-	// patience is how long something may take. It is only ever waited for when it does not come.
+	// patience bounds each wait. It is only used up when something is wrong.
 	patience = 2 * time.Minute
-	// scrapes are made at once every so often, and stand in memory as if there were a quarter of a
-	// minute between them: alerts need time.
+	// scrapes are made in quick succession, and stored as if there were a quarter of a minute
+	// between them: alerts need time.
 	scrapes, scrapeEvery, scrapeAs = 100, 60 * time.Millisecond, 15 * time.Second
 )
 
 var target = labels.FromStrings("namespace", "demo", "job", "rondo-dev", "instance", "127.0.0.1:7070")
 
-// demonstration is what was scraped. The process runs once for all tests.
+// demonstration returns the scraped series. The process runs once for all tests.
 func demonstration(t *testing.T) *memory {
 	t.Helper()
 	scraped.once.Do(func() { scraped.memory, scraped.err = demonstrate(t) })
@@ -68,7 +69,7 @@ func demonstrate(t *testing.T) (*memory, error) {
 		return nil, err
 	}
 	defer stop()
-	at, err := app.ReadAddresses(data)
+	at, err := devdir.Read(data)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func demonstrate(t *testing.T) (*memory, error) {
 	defer tick.Stop()
 	for m := newMemory(); !m.knows(telemetry.MetricPartitionWait) || !m.knows(telemetry.MetricNATSRoundTrip) ||
 		!m.knows(telemetry.MetricReady); <-tick.C {
-		// what is looked at now and then
+		// until it has the metrics that services measure only now and then
 		if err := scrapeOnce(ctx, m, at.Health+"/metrics", start); err != nil {
 			return nil, err
 		}
@@ -99,12 +100,12 @@ func demonstrate(t *testing.T) (*memory, error) {
 	return m, nil
 }
 
-// knows tells whether a metric was told.
+// knows reports whether there are series of a metric.
 func (m *memory) knows(metric string) bool {
 	return m.has([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", name(metric))})
 }
 
-// order sends one. Every tenth is large, and nobody approves it in time, so it fails.
+// order sends one. Every tenth is large and gets no approval in time, so it fails.
 func order(ctx context.Context, c *client.Client, i int) error {
 	o := contract.Order{SKU: "chair", Cents: 4500, Card: "1111", ShipTo: "Bremen"}
 	if i%10 == 5 {
@@ -139,7 +140,7 @@ func dev(ctx context.Context, program, data string) (stop func(), err error) {
 		}
 	}
 	stop()
-	return nil, fmt.Errorf("the demonstration did not end: %s", problems.String())
+	return nil, errors.Join(lines.Err(), fmt.Errorf("the demonstration did not end: %s", problems.String()))
 }
 
 func scrapeOnce(ctx context.Context, m *memory, url string, at time.Time) error {

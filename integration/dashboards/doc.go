@@ -1,5 +1,5 @@
 // Package dashboards makes the dashboards in deploy/grafana, the alert rules in deploy/prometheus
-// and docs/alerts.md, and has the tests that try all of their queries with Prometheus' own engine
-// on what a running Rondo tells. It is a module of its own, because the product does not need
-// Prometheus.
+// and docs/alerts.md, and has the tests that evaluate all of their queries with Prometheus' own
+// engine on the metrics of a running Rondo. It is a module of its own, because the product does not
+// need Prometheus.
 package dashboards

@@ -19,7 +19,7 @@ import (
 	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
-// This file writes the tables down, as Grafana, Prometheus and people read them.
+// This file writes the tables as files for Grafana, Prometheus and readers.
 
 var rewrite = flag.Bool("rewrite", false, "write the files anew")
 
@@ -30,7 +30,7 @@ const (
 
 func boardFile(b board) string { return "deploy/grafana/" + b.file + ".json" }
 
-// TestFiles checks that the files are what the tables say. With -rewrite, it writes them.
+// TestFiles compares the files with the tables. With -rewrite, it writes them.
 func TestFiles(t *testing.T) {
 	files := map[string][]byte{rulesFile: rules(t), alertsFile: []byte(document())}
 	for _, b := range boards {
@@ -150,11 +150,11 @@ func (p panel) grafana() object {
 // choice is a variable, and the query that finds its values.
 type choice struct{ label, from, selector string }
 
-// choices of a dashboard. Each is among what those before it leave.
+// choices returns the choices of a dashboard. Each one's values depend on those before it.
 func (b board) choices() (all []choice) {
 	for i, l := range b.view.variables {
 		from := map[string]string{orchestration: telemetry.MetricRounds, activity: telemetry.MetricActivityDeliveries,
-			queue: telemetry.MetricQueueDepth}[l]
+			queue: telemetry.MetricJobsDepth}[l]
 		if from == "" {
 			from = telemetry.MetricBuildInfo
 		}

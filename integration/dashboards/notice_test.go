@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// This file makes sure that the checks find what they are there to find, and nothing else.
+// This file makes sure that the checks find each planted fault, and nothing else.
 
 func TestStructureIsChecked(t *testing.T) {
 	good := func() (l loadedBoard) {

@@ -21,9 +21,8 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// This file is Prometheus: its parsers and its engine, with samples that are kept in memory. The
-// rule manager is not used, because it brings half of all clouds along: what it does with `for` is
-// a few lines.
+// This file is Prometheus: its parsers and its engine, with samples in memory. It does not use the
+// rule manager, which depends on the clients of many clouds: its treatment of `for` is a few lines.
 
 var promqlParser = parser.NewParser(parser.Options{})
 
@@ -69,7 +68,7 @@ func (m *memory) add(l labels.Labels, at time.Time, value float64) {
 	}
 }
 
-// with gives what both know.
+// with returns the series of both.
 func (m *memory) with(other *memory) *memory {
 	all := newMemory()
 	for _, from := range []*memory{m, other} {
@@ -114,7 +113,7 @@ func matches(l labels.Labels, matchers []*labels.Matcher) bool {
 	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(l.Get(m.Name)) })
 }
 
-// has tells whether there is a series.
+// has reports whether there is a series.
 func (m *memory) has(matchers []*labels.Matcher) bool {
 	for _, k := range m.series {
 		if matches(k.labels, matchers) {
@@ -139,7 +138,7 @@ func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
 // ---- Scraping.
 
-// scrape adds what an exporter said.
+// scrape adds the samples of an exporter.
 func (m *memory) scrape(text []byte, contentType string, at time.Time, target labels.Labels) error {
 	p, err := textparse.New(text, contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
 	if err != nil {
@@ -200,7 +199,8 @@ func newEngine() *promql.Engine {
 	})
 }
 
-// points asks a query over all of the time, and counts what comes, without what is no number.
+// points evaluates a query over all of the time, and counts its samples, without NaN and
+// infinities.
 func (m *memory) points(t testing.TB, engine *promql.Engine, expr string, step time.Duration) (n int) {
 	t.Helper()
 	q, err := engine.NewRangeQuery(t.Context(), m, nil, expr, start, m.end, step)
@@ -230,8 +230,8 @@ type firing struct {
 	sample promql.Sample
 }
 
-// fires evaluates the expression of an alert again and again, and gives those that were true for
-// long enough without a gap.
+// fires evaluates the expression of an alert again and again, and returns the series for which it
+// was true for long enough without a gap.
 func (m *memory) fires(t testing.TB, engine *promql.Engine, expr string, from time.Time, hold,
 	every time.Duration) (all []firing) {
 	t.Helper()
@@ -281,7 +281,7 @@ func (m *memory) ask(t testing.TB, engine *promql.Engine, expr string, at time.T
 	return slices.Clone(v)
 }
 
-// selectors are those of a query, without what is there to stand in for nothing.
+// selectors lists the vector selectors of a query; the default vector(0) is not one.
 func selectors(t testing.TB, expr string) (all []*parser.VectorSelector) {
 	t.Helper()
 	parsed, err := promqlParser.ParseExpr(expr)

@@ -9,13 +9,13 @@ import (
 	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
-// This file writes queries. The names of metrics and labels come from package telemetry, and a
-// label that a metric does not have is a panic.
+// This file writes queries. The names of metrics and labels come from package telemetry. A query
+// panics for a label that its metric does not have.
 
-// targetLabels are those that Prometheus gives to what it scrapes.
+// targetLabels are those that Prometheus adds to scraped series.
 var targetLabels = []string{"namespace", "job", "instance"}
 
-// table is what package telemetry says about its metrics, by their names in code.
+// table has the descriptions of package telemetry, by the names of metrics in code.
 var table = func() map[string]telemetry.Described {
 	all := make(map[string]telemetry.Described)
 	for _, d := range telemetry.Descriptions() {
@@ -32,10 +32,10 @@ func described(metric string) telemetry.Described {
 	return d
 }
 
-// name is what Prometheus calls a metric.
+// name is the name of a metric in Prometheus.
 func name(metric string) string { return described(metric).PrometheusName() }
 
-// where is a condition on a label, as it stands in a query: status="failed".
+// where is a condition on a label, as in a query: status="failed".
 type where string
 
 func is(label, value string) where  { return where(label + "=" + strconv.Quote(value)) }
@@ -56,11 +56,11 @@ type by []string
 
 func (b by) String() string { return strings.Join(b, ", ") }
 
-// view is where queries look: at what somebody has chosen in a dashboard, or everywhere.
+// view is the scope of queries: the choices in a dashboard, or everything.
 type view struct {
 	// variables are labels that can be chosen.
 	variables []string
-	// window is for what rates are taken, and span for what increases are.
+	// window is the time of rates, and span that of increases.
 	window, span string
 }
 
@@ -139,5 +139,5 @@ func (v view) mean(metric string, keep by, conditions ...where) string {
 	return part("_sum") + " / " + part("_count")
 }
 
-// orZero is 0 where there is nothing: what has never happened has no series.
+// orZero is 0 where there is no series: an event that has never happened has none.
 func orZero(expr string) string { return "(" + expr + ") or vector(0)" }

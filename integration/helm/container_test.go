@@ -27,9 +27,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This file does what a kubelet does with a Pod, as far as a program can see it: its files, its
-// variables, its arguments, its user, its network, its probes and its end. A container is a process
-// in a root directory and a network of its own, without any other walls.
+// This file does the work of a kubelet for a Pod, as far as a program can observe it: its files,
+// its variables, its arguments, its user, its network, its probes and its end. A container is a
+// process in a root directory and a network of its own, without any other isolation.
 
 // patience is how long something may take that does not depend on how fast the machine is.
 const patience = 2 * time.Minute
@@ -142,7 +142,7 @@ func writeFile(name string, content []byte, mode os.FileMode) error {
 	return os.Chmod(name, mode) // whatever the mask says
 }
 
-// node is what Pods find around them.
+// node is the surroundings of Pods.
 type node struct {
 	t       testing.TB
 	release *Rendering
@@ -175,7 +175,7 @@ func (c *container) Write(p []byte) (int, error) {
 	return c.log.Write(p)
 }
 
-// said is everything that the container has written.
+// said returns the output of the container.
 func (c *container) said() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +245,7 @@ func (n *node) start(o Object, args ...string) *container {
 	return c
 }
 
-// user is whom the process runs as, and in which groups.
+// user returns the user and the groups of the process.
 func (c *container) user() (uid, gid uint32, more []uint32) {
 	pod, own := c.pod.SecurityContext, c.spec.SecurityContext
 	pick := func(own, pod *int64) uint32 {
@@ -263,7 +263,7 @@ func (c *container) user() (uid, gid uint32, more []uint32) {
 	return pick(own.RunAsUser, pod.RunAsUser), pick(own.RunAsGroup, pod.RunAsGroup), more
 }
 
-// root makes the root directory: the image, and over it what is mounted.
+// root makes the root directory: the image, and over it the mounts.
 func (n *node) root(c *container) (string, error) {
 	root := n.t.TempDir()
 	err := filepath.WalkDir(c.dir, func(name string, d os.DirEntry, err error) error {
@@ -360,7 +360,7 @@ func (n *node) mount(root string, c *container, m corev1.VolumeMount) error {
 	return fmt.Errorf("%s mounts %q, which is no volume of the Pod", c.name, m.Name)
 }
 
-// wait waits until the container has ended by itself, and gives its exit code.
+// wait waits until the container has ended by itself, and returns its exit code.
 func (c *container) wait(most time.Duration) int {
 	c.t.Helper()
 	select {
@@ -383,8 +383,8 @@ func (c *container) terminate() {
 	}
 }
 
-// probe asks what a probe asks, from the node, at each address of the Pod. It is green or red, and
-// red says why.
+// probe executes a probe from the node, at each address of the Pod. Its error is the reason of a
+// failure.
 func (c *container) probe(p *corev1.Probe) (err error) {
 	port := p.HTTPGet.Port.IntValue()
 	for _, x := range c.spec.Ports {
@@ -422,7 +422,7 @@ func (c *container) live() error  { return c.probe(c.spec.LivenessProbe) }
 func (c *container) ready() error { return c.probe(c.spec.ReadinessProbe) }
 
 // begins waits until the container has begun, and then until it is ready. It fails the test when a
-// kubelet would have given it up.
+// kubelet would restart the container.
 func (c *container) begins() {
 	c.t.Helper()
 	p := c.spec.StartupProbe

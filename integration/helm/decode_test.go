@@ -36,7 +36,7 @@ var types = map[string]func() any{
 }
 
 // TestManifestsAreWhatKubernetesTakes decodes everything into the types of Kubernetes and of the
-// operators. A name that a type does not have, or that stands twice, is refused.
+// operators. Unknown and duplicate names are refused.
 func TestManifestsAreWhatKubernetesTakes(t *testing.T) {
 	used := map[string]bool{}
 	eachSet(t, func(t *testing.T, s set) {
@@ -96,7 +96,7 @@ func TestDecodingNotices(t *testing.T) {
 	}
 }
 
-// TestScaledObjects looks at what the types do not say.
+// TestScaledObjects checks conditions that the types do not express.
 func TestScaledObjects(t *testing.T) {
 	found := 0
 	eachSet(t, func(t *testing.T, s set) {

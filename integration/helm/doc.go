@@ -1,7 +1,6 @@
-// Package helm renders the chart in deploy/helm/rondo, makes its schema, and has the tests that
-// look at what comes out: that Kubernetes would take it, that the program takes what it is told,
-// and that it is run as it should be. It is a module of its own, because the product needs neither
-// Helm nor Kubernetes.
+// Package helm renders the chart in deploy/helm/rondo, makes its schema, and has the tests of the
+// result: that Kubernetes accepts it, that the program accepts its settings, and that it runs as it
+// should. It is a module of its own, because the product needs neither Helm nor Kubernetes.
 //
 //	render.go      rendering: values in, objects out
 //	schema.go      values.schema.json, and the table in the chart's README.md

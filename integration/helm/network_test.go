@@ -20,8 +20,8 @@ import (
 
 // This file gives the node and each Pod a network namespace of their own, as a container runtime
 // does: a Pod has its own loopback interface and its own address, and the kubelet asks at that
-// address. So what listens on the loopback interface of a Pod is found out. A namespace lasts as
-// long as the process that holds it, which the kernel ends with this one.
+// address. So the tests find services that listen on the loopback interface of a Pod. A namespace
+// lasts as long as the process that holds it, which the kernel ends with this one.
 
 // network is the network of a node, to which those of its Pods are connected. Nothing of it can be
 // seen from this machine's own, and nothing leads out of it.
@@ -127,7 +127,7 @@ func newNetwork(t testing.TB) *network {
 	return n
 }
 
-// addresses gives an interface its addresses, and returns them.
+// addresses assigns addresses to an interface, and returns them.
 func (n *network) addresses(of *namespace, device string, i int) (all []string) {
 	n.t.Helper()
 	all = []string{fmt.Sprint(node4, i)}
@@ -168,8 +168,8 @@ func (n *network) dial(ctx context.Context, network, address string) (c net.Conn
 	return c, err
 }
 
-// bring makes something that listens on this machine's loopback interface available in the node's
-// network, and gives its address there.
+// bring forwards a listener on this machine's loopback interface to the node's network, and returns
+// its address there.
 func (n *network) bring(local string) string {
 	n.t.Helper()
 	var l net.Listener
@@ -193,7 +193,7 @@ func (n *network) bring(local string) string {
 	return l.Addr().String()
 }
 
-// forward passes on what comes from either side, and ends both when one ends.
+// forward copies the bytes of either side to the other, and ends both when one ends.
 func forward(outer net.Conn, local string) {
 	defer outer.Close()
 	inner, err := net.Dial("tcp", local)
@@ -211,8 +211,8 @@ func forward(outer net.Conn, local string) {
 	<-ended
 }
 
-// TestNamespacesAreApart makes sure that the network does what the tests want of it: a Pod is
-// reached at its address, and not if it listens on its loopback interface.
+// TestNamespacesAreApart makes sure that the network isolates Pods: a Pod is reached at its
+// address, and not if it listens on its loopback interface.
 func TestNamespacesAreApart(t *testing.T) {
 	needNetwork(t)
 	n := newNetwork(t)

@@ -26,12 +26,11 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
-// This file starts what the chart renders: the containers of a release, from the image that
-// deploy/images builds, with the very arguments, variables and files that the manifests say,
-// against a NATS server with the users that deploy/nats ships, and a PostgreSQL server with the
-// roles that deploy/sql ships.
+// This file starts the rendered chart: the containers of a release, from the image that
+// deploy/images builds, with the very arguments, variables and files of the manifests, against a
+// NATS server with the users of deploy/nats, and a PostgreSQL server with the roles of deploy/sql.
 
-// cluster is a namespace with what a release needs around it.
+// cluster is a namespace with the surroundings that a release needs.
 type cluster struct {
 	*node
 	nats     *embedded.Server
@@ -40,8 +39,8 @@ type cluster struct {
 	database string // of the administrator
 }
 
-// values are those of the release. What is secret stands in Secrets, as in production, with a user
-// of NATS and a role of the database for each part.
+// values are those of the release. Credentials are in Secrets, as in production, with a user of
+// NATS and a role of the database for each part.
 const values = `
 nats:
   urls: [%s]
@@ -92,7 +91,7 @@ var built string // where they are
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if built != "" {
-		_ = os.RemoveAll(built) // whoever cleans up temporary files does it otherwise
+		_ = os.RemoveAll(built) // if this fails, the system's cleanup of temporary files removes it
 	}
 	os.Exit(code)
 }
@@ -183,7 +182,7 @@ func (c *cluster) execute(path string) {
 	c.do(string(sql))
 }
 
-// hooks runs what Helm runs at an event, in its order, and waits for it.
+// hooks runs Helm's hooks of an event, in their order, and waits for them.
 func (c *cluster) hooks(event string) (ran int) {
 	c.t.Helper()
 	objects := slices.Clone(c.release.Objects)
@@ -227,19 +226,19 @@ func (c *cluster) rondo(args ...string) (code int, said string) {
 	return x.wait(patience), x.said()
 }
 
-// queues makes the Secrets that the orchestrators need to serve queues, and gives a way to push
-// something at one of them.
+// queues makes the Secrets that the orchestrators need to serve job queues, and returns a function
+// that pushes to one of them.
 func (c *cluster) queues() func(at *container, token, path string) (status int, said string) {
 	c.t.Helper()
 	cert, key := certificate(c.t, "queues")
-	c.secrets["queues-tls"] = map[string]string{"tls.crt": cert, "tls.key": key}
-	c.secrets["queues-access"] = map[string]string{"access.yaml": fmt.Sprintf(
-		"callers: [{name: shop, token_sha256: [%x], allow: [{queues: [orders-*], rights: [push]}]}]",
+	c.secrets["jobs-tls"] = map[string]string{"tls.crt": cert, "tls.key": key}
+	c.secrets["jobs-access"] = map[string]string{"access.yaml": fmt.Sprintf(
+		"callers: [{name: shop, token_sha256: [%x], allow: [{queues: [orders-*], permissions: [push]}]}]",
 		sha256.Sum256([]byte("shop-token")))}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM([]byte(cert))
 	client := c.network.client()
-	// which is what the certificate says
+	// the name in the certificate
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted, ServerName: "127.0.0.1"}
 	return func(at *container, token, path string) (int, string) {
 		c.t.Helper()
@@ -258,10 +257,10 @@ func (c *cluster) queues() func(at *container, token, path string) (status int, 
 	}
 }
 
-// TestWhatIsRenderedRuns installs a release, tests it, takes away what it needs, gives it back, and
-// ends it.
+// TestWhatIsRenderedRuns installs a release, tests it, takes away its dependencies, restores them,
+// and ends the release.
 func TestWhatIsRenderedRuns(t *testing.T) {
-	c := install(t, `queues: {enabled: true, access: {existingSecret: queues-access}, tls: {existingSecret: queues-tls}}`)
+	c := install(t, `jobs: {enabled: true, access: {existingSecret: jobs-access}, tls: {existingSecret: jobs-tls}}`)
 	askQueues := c.queues()
 
 	// Pods may be there before the migration has ended. They are alive, and not ready.
@@ -346,7 +345,7 @@ tests: {orchestration: held, input: '"none"'}
 		close(called)
 		select {
 		case a := <-answer:
-			io.WriteString(w, a)
+			_, _ = io.WriteString(w, a) // a client without an answer fails
 		case <-t.Context().Done():
 		}
 	}))

@@ -19,7 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// TestLint has Helm look at the chart with each set of values, and takes no warning.
+// TestLint lints the chart with each set of values, and accepts no warning.
 func TestLint(t *testing.T) {
 	eachSet(t, func(t *testing.T, s set) {
 		values, err := ReadValues(s.path)
@@ -48,7 +48,7 @@ var accepted = map[string]string{
 }
 
 // TestPractice has kube-score look at the Pods and all that is around them. Nothing may be critical
-// or a warning but what was accepted for a reason.
+// or a warning, except findings that were accepted for a reason.
 func TestPractice(t *testing.T) {
 	type finding struct {
 		Object string `json:"object_name"`
@@ -61,7 +61,7 @@ func TestPractice(t *testing.T) {
 			Comments []struct{ Path, Summary, Description string }
 		}
 	}
-	const warning = 5 // and what is worse is less
+	const warning = 5 // worse grades are lower
 	used, looked := map[string]bool{}, 0
 	eachSet(t, func(t *testing.T, s set) {
 		var manifests strings.Builder
@@ -112,8 +112,7 @@ func TestPractice(t *testing.T) {
 	}
 }
 
-// TestRolling checks what an upgrade replaces: what reads the settings, when they change, and
-// nothing when nothing has.
+// TestRolling checks that an upgrade replaces the Pods that read changed settings, and no others.
 func TestRolling(t *testing.T) {
 	templates := func(r *Rendering) map[string]string {
 		of := map[string]string{}
@@ -131,17 +130,17 @@ func TestRolling(t *testing.T) {
 	before := templates(render(t, `{`+pools+`}`))
 	for _, c := range []struct{ name, values, want string }{
 		{"nothing", pools, none},
-		{"a shared setting", pools + `, settings: {inbox-wait: 7s}`, all},
+		{"a shared setting", pools + `, settings: {inbox-ack-wait: 7s}`, all},
 		{"the servers", pools + `, nats: {urls: ["nats://other:4222"]}`, all},
 		{"the prefix", pools + `, streams: {prefix: other}`, all},
-		{"a setting of the orchestrators", pools + `, orchestrator: {settings: {steps: 3}}`, "rondo-orchestrator"},
+		{"a setting of the orchestrators", pools + `, orchestrator: {settings: {step-concurrency: 3}}`, "rondo-orchestrator"},
 		{"a setting of a pool", `workers: {pools: {default: null, a: {settings: {session-idle: 1m}}, b: {}}}`,
 			"rondo-worker-a"},
 		{"the tags of a pool", `workers: {pools: {default: null, a: {}, b: {tags: [x]}}}`, "rondo-worker-b"},
 		{"an inline password", pools + `, nats: {auth: {user: a, password: b}}`, all},
 		{"how many there are", pools + `, orchestrator: {replicas: 7}`, none},
 		{"the dashboards", pools + `, metrics: {dashboards: {enabled: true}, serviceMonitor: {enabled: true}}`, none},
-		{"the migration", pools + `, migration: {settings: {wait: 5m}}`, none},
+		{"the migration", pools + `, migration: {settings: {connect-timeout: 5m}}`, none},
 		{"the image", pools + `, image: {tag: "2"}`, all},
 	} {
 		var changed []string
@@ -245,7 +244,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestNumbersOfUsersCanBeTakenOut checks what is said for clusters that choose users themselves.
+// TestNumbersOfUsersCanBeTakenOut checks the documented values for clusters that choose users
+// themselves.
 func TestNumbersOfUsersCanBeTakenOut(t *testing.T) {
 	r := render(t, `{defaults: {podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}, securityContext: {runAsUser: null, runAsGroup: null}}}`)
 	for _, o := range r.Objects {
@@ -258,8 +258,7 @@ func TestNumbersOfUsersCanBeTakenOut(t *testing.T) {
 	}
 }
 
-// TestPackage packs the chart as a release does, and renders what was packed: it has all that it
-// needs.
+// TestPackage packs the chart as a release does, and renders the package: it has all that it needs.
 func TestPackage(t *testing.T) {
 	c, err := loader.LoadDir(Dir)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pods gives what the Pods of an object are made of: of a Deployment, a Job or a Pod; nil if it has
-// none.
+// Pods returns the Pod template of a Deployment, a Job or a Pod; nil for other objects.
 func (o Object) Pods() (*corev1.PodTemplateSpec, error) {
 	switch o.Kind {
 	case "Deployment":
@@ -45,7 +44,7 @@ type Process struct {
 	Args, Env []string
 }
 
-// Lookup gives a variable.
+// Lookup returns a variable.
 func (p Process) Lookup(name string) (value string, ok bool) {
 	for _, e := range p.Env {
 		if v, is := strings.CutPrefix(e, name+"="); is {
@@ -58,9 +57,9 @@ func (p Process) Lookup(name string) (value string, ok bool) {
 // mounted is the directory in containers below which the chart mounts all files.
 const mounted = "/etc/rondo/"
 
-// Process makes a process of the first container of an object, which is the one of the chart. Its
-// files are written below dir; what the variables say about them is changed to that. secrets are
-// the Secrets and ConfigMaps that the release expects to be there, by name and key.
+// Process makes a process of the first container of an object, which is the one of the chart. It
+// writes the container's files below dir, and changes the paths in variables to that. secrets are
+// the Secrets and ConfigMaps that the release expects to exist, by name and key.
 func (r *Rendering) Process(o Object, dir string, secrets map[string]map[string]string) (p Process, err error) {
 	p.Object = o
 	if p.Pods, err = o.Pods(); err != nil {
@@ -99,7 +98,7 @@ func expand(args, env []string) []string {
 	return out
 }
 
-// annotation gives what a file of the downward API has.
+// annotation returns the content of a file of the downward API.
 func annotation(annotations map[string]string, item corev1.DownwardAPIVolumeFile) (string, error) {
 	name, ok := strings.CutPrefix(item.FieldRef.FieldPath, "metadata.annotations['")
 	name, closed := strings.CutSuffix(name, "']")
@@ -193,7 +192,7 @@ func (r *Rendering) writeFiles(p Process, dir string, secrets map[string]map[str
 	return nil
 }
 
-// entry looks a key up, in what was rendered or in what is there.
+// entry looks a key up, in the rendered objects or in the existing Secrets.
 func (r *Rendering) entry(kind, name, key string, secrets map[string]map[string]string) (string, error) {
 	if o, ok := r.Find(kind, name); ok {
 		var data struct {

@@ -15,10 +15,11 @@ import (
 	"github.com/rondo-run/rondo/examples/orders/shop"
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
-// outside makes up what is in the Secrets and ConfigMaps that a release expects to be there: each
+// outside makes up the contents of the Secrets and ConfigMaps that a release expects to exist: each
 // key that the Pods of the chart ask for.
 func outside(t *testing.T, r *Rendering) map[string]map[string]string {
 	t.Helper()
@@ -85,14 +86,14 @@ func eachProcess(t *testing.T, s set, look func(t *testing.T, p Process)) {
 
 // read reads the settings of a process as the program does. The command line reads those of a
 // worker that are about NATS.
-func read(t *testing.T, p Process) (app.Config, app.Reading) {
+func read(t *testing.T, p Process) (app.Config, settings.Reading) {
 	t.Helper()
 	command, args := app.Command(p.Args[0]), p.Args[1:]
 	if command == "start" {
 		command, args = app.Worker, nil
 	}
 	c := app.Defaults(command)
-	r, problems := app.ReadSettings(&c, app.Settings(command), args, p.Lookup)
+	r, problems := settings.Read(&c, settings.For(string(command)), args, p.Lookup)
 	if err := errors.Join(problems...); err != nil {
 		t.Fatal(err)
 	}
@@ -125,14 +126,14 @@ func TestProgramTakesItsSettings(t *testing.T) {
 	})
 }
 
-// checkVariables looks at the names of variables: those of Rondo are settings of the very command,
-// those of OpenTelemetry stand in the documents, those of PostgreSQL are known to its clients.
+// checkVariables checks the names of variables: those of Rondo are settings of the very command,
+// those of OpenTelemetry are documented, those of PostgreSQL are known to its clients.
 func checkVariables(t *testing.T, p Process, command app.Command) {
 	t.Helper()
 	documents := readFile(t, "../../docs/observability.md") + readFile(t, "../../docs/logs.md")
 	known := []string{"RONDO_CONFIG", "PGPASSWORD", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "POD_NAME",
 		"POD_NAMESPACE", "NODE_NAME"}
-	for _, setting := range app.Settings(command) {
+	for _, setting := range settings.For(string(command)) {
 		known = append(known, setting.Env)
 		if setting.Secret || setting.Name == "database" {
 			known = append(known, setting.Env+"_FILE")
@@ -157,15 +158,16 @@ func checkVariables(t *testing.T, p Process, command app.Command) {
 	}
 }
 
-// TestServicesAgreeAboutNATS compares what the parts of one system say about the streams.
+// TestServicesAgreeAboutNATS compares the settings of streams in the parts of one system.
 func TestServicesAgreeAboutNATS(t *testing.T) {
-	shared := []string{"nats", "prefix", "partitions", "replicas", "max-payload", "inbox-wait", "work-wait", "dead-for",
+	shared := []string{"nats", "prefix", "partitions", "replicas", "max-payload", "inbox-ack-wait", "task-ack-wait",
+		"dead-letter-ttl",
 		"member-lease", "session-lease", "nats-domain", "nats-api-prefix"}
 	eachSet(t, func(t *testing.T, s set) {
 		said := map[string]string{}
 		eachProcess(t, s, func(t *testing.T, p Process) {
 			c, _ := read(t, p)
-			for _, setting := range app.Settings(c.Command) {
+			for _, setting := range settings.For(string(c.Command)) {
 				if !slices.Contains(shared, setting.Name) {
 					continue
 				}
@@ -175,11 +177,11 @@ func TestServicesAgreeAboutNATS(t *testing.T) {
 				}
 				said[setting.Name] = value
 			}
-			if c.NATS.Setup != natsbroker.Verify && c.Command != app.Migrate && p.Args[0] != "start" &&
+			if !c.Streams.Verify && c.Command != app.Migrate && p.Args[0] != "start" &&
 				s.name != "everything" {
 				t.Errorf("%s changes streams", p.Object.ID())
 			}
-			if c.Database.Schema != app.VerifyTables && c.Command == app.Orchestrator && s.name != "everything" {
+			if !c.Database.Verify && c.Command == app.Orchestrator && s.name != "everything" {
 				t.Errorf("%s changes tables", p.Object.ID())
 			}
 			if !c.Log.JSON && s.name != "dev" {
@@ -189,7 +191,7 @@ func TestServicesAgreeAboutNATS(t *testing.T) {
 	})
 }
 
-// TestMigrationKnowsAllTags checks that the migration makes the queues that the pools take from.
+// TestMigrationKnowsAllTags checks that the migration makes the task queues of the pools.
 func TestMigrationKnowsAllTags(t *testing.T) {
 	for values, want := range map[string]string{
 		`{}`: "_",
@@ -215,15 +217,15 @@ func TestMigrationKnowsAllTags(t *testing.T) {
 	}
 }
 
-// TestConsumers compares the names by which KEDA asks with those that the bus gives.
+// TestConsumers compares the consumer names in KEDA's queries with those of the bus.
 func TestConsumers(t *testing.T) {
-	for _, q := range []broker.Queue{
+	for _, q := range []broker.TaskQueueName{
 		{Activity: "charge"}, {Activity: "send_mail"}, {Activity: "a.b/c d"}, {Tag: "gpu", Activity: "x"},
 		{Tag: "a_b", Activity: "größe"}, {Tag: "日本", Activity: "~:@+=,-"},
 		{Activity: "100%"}, {Tag: "*", Activity: "new\nline"}, {Activity: strings.Repeat("a", 190)},
 	} {
 		quote := func(s string) string { return `"` + strings.ReplaceAll(s, "\n", `\n`) + `"` }
-		r := render(t, `{workers: {pools: {default: {autoscaling: {keda: {enabled: true, monitoringEndpoint: "n:8222", queues: [{activity: `+quote(q.Activity)+`, tag: `+quote(q.Tag)+`}]}}}}}}`)
+		r := render(t, `{workers: {pools: {default: {autoscaling: {keda: {enabled: true, monitoringEndpoint: "n:8222", taskQueues: [{activity: `+quote(q.Activity)+`, tag: `+quote(q.Tag)+`}]}}}}}}`)
 		var scaled scaledObject
 		if err := r.Of("ScaledObject")[0].Decode(&scaled); err != nil {
 			t.Fatal(err)
@@ -242,9 +244,9 @@ func TestEndsInTime(t *testing.T) {
 		if p.Object.Kind != "Deployment" {
 			return 0, 0
 		}
-		drain = c.Grace
+		drain = c.ShutdownTimeout
 		if c.Command == app.Worker {
-			drain += c.Worker.Grace
+			drain += c.Worker.CancelGrace
 		}
 		period = time.Duration(*p.Pods.Spec.TerminationGracePeriodSeconds) * time.Second
 		if period < drain+5*time.Second {
@@ -260,13 +262,13 @@ func TestEndsInTime(t *testing.T) {
 		orchestrator, worker time.Duration
 	}{
 		{`{}`, 30 * time.Second, 45 * time.Second},
-		{`{settings: {grace: null, cancel-grace: null}}`, 30 * time.Second, 45 * time.Second},
-		{`{settings: {grace: 1m30s}}`, 100 * time.Second, 115 * time.Second},
+		{`{settings: {shutdown-timeout: null, cancel-grace: null}}`, 30 * time.Second, 45 * time.Second},
+		{`{settings: {shutdown-timeout: 1m30s}}`, 100 * time.Second, 115 * time.Second},
 		{`{settings: {cancel-grace: 1500ms}}`, 30 * time.Second, 37 * time.Second},
-		{`{orchestrator: {settings: {grace: 2h}}, workers: {defaults: {settings: {grace: 1d, cancel-grace: 1m}}}}`,
+		{`{orchestrator: {settings: {shutdown-timeout: 2h}}, workers: {defaults: {settings: {shutdown-timeout: 1d, cancel-grace: 1m}}}}`,
 			7210 * time.Second, 86475 * time.Second},
 		{`{workers: {pools: {default: {terminationGracePeriodSeconds: 90}}}}`, 30 * time.Second, 90 * time.Second},
-		{`{workers: {defaults: {settings: {grace: 5m}}, pools: {default: {settings: {grace: 0.5s}}}}}`,
+		{`{workers: {defaults: {settings: {shutdown-timeout: 5m}}, pools: {default: {settings: {shutdown-timeout: 0.5s}}}}}`,
 			30 * time.Second, 26 * time.Second},
 	} {
 		r := render(t, c.values)
@@ -284,8 +286,8 @@ func TestEndsInTime(t *testing.T) {
 	}
 }
 
-// TestCommandLineTakesIt builds the command line, and has it read what each container of the stock
-// image is given.
+// TestCommandLineTakesIt builds the command line, and has it parse the arguments of each container
+// of the stock image.
 func TestCommandLineTakesIt(t *testing.T) {
 	program := buildProgram(t)
 	ran := map[string]int{}
@@ -337,7 +339,7 @@ func TestLargeNumbersStayNumbers(t *testing.T) {
 	}
 }
 
-// render renders values over what the chart cannot do without.
+// render renders values over the required ones.
 func render(t *testing.T, values string) *Rendering {
 	t.Helper()
 	first, err := ParseValues(base)

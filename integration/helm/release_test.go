@@ -14,10 +14,10 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
-// TestReleaseWorks runs what was rendered as processes of this machine, with nothing but its own
-// arguments, variables and files: the migration, then the Deployments, which may change neither
-// tables nor streams, then `helm test`. Only the port at which a service listens is another one, so
-// that tests do not get into each other's way; TestWhatIsRenderedRuns keeps it.
+// TestReleaseWorks runs the rendered containers as processes of this machine, with nothing but
+// their own arguments, variables and files: the migration, then the Deployments, which may change
+// neither tables nor streams, then `helm test`. Only the port at which a service listens is another
+// one, so that tests do not get into each other's way; TestWhatIsRenderedRuns keeps it.
 func TestReleaseWorks(t *testing.T) {
 	pgtest.Need(t)
 	program := buildProgram(t)

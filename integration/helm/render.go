@@ -28,7 +28,7 @@ import (
 // Dir is where the chart is, from the directory of this package.
 const Dir = "../../deploy/helm/rondo"
 
-// Release is what Helm knows when it renders. The zero value is a first installation of "rondo" in
+// Release is Helm's data about the release. The zero value is a first installation of "rondo" in
 // the namespace "rondo".
 type Release struct {
 	Name, Namespace string
@@ -56,8 +56,7 @@ type Object struct {
 // ID names the object.
 func (o Object) ID() string { return o.Kind + "/" + o.Metadata.Name }
 
-// Decode reads the object as what it is. Names that the type does not have, and names that stand
-// twice, are errors.
+// Decode reads the object into a type. Unknown and duplicate names are errors.
 func (o Object) Decode(into any) error {
 	if err := sigsyaml.UnmarshalStrict([]byte(o.Raw), into); err != nil {
 		return fmt.Errorf("%s of %s: %w", o.ID(), o.Template, err)
@@ -77,15 +76,15 @@ func (o Object) Hooks() (events []string, weight int) {
 	return events, weight
 }
 
-// Rendering is what a chart becomes with some values.
+// Rendering is the result of a chart with some values.
 type Rendering struct {
 	Objects []Object
 	Notes   string
-	// Values are those that were used: what was said, over what the chart says.
+	// Values are those that were used: the given ones over the defaults of the chart.
 	Values map[string]any
 }
 
-// Find gives an object by its kind and name.
+// Find returns an object by its kind and name.
 func (r *Rendering) Find(kind, name string) (Object, bool) {
 	i := slices.IndexFunc(r.Objects, func(o Object) bool { return o.Kind == kind && o.Metadata.Name == name })
 	if i < 0 {
@@ -94,7 +93,7 @@ func (r *Rendering) Find(kind, name string) (Object, bool) {
 	return r.Objects[i], true
 }
 
-// Of gives all objects of a kind.
+// Of returns all objects of a kind.
 func (r *Rendering) Of(kind string) (all []Object) {
 	for _, o := range r.Objects {
 		if o.Kind == kind {

@@ -34,7 +34,7 @@ func (d liveDeployments) Get(_ context.Context, name string, _ metav1.GetOptions
 	return nil, errors.NewNotFound(apischema.GroupResource{Resource: "deployments"}, name)
 }
 
-// deployment is a Deployment with a number of Pods, and who manages which of its fields.
+// deployment is a Deployment with a number of Pods, and the managers of its fields.
 func deployment(replicas int, managers ...any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"managedFields": managers},
 		"spec": map[string]any{"replicas": int64(replicas)}}
@@ -48,12 +48,12 @@ func manages(manager, operation string, replicas bool) any {
 	return map[string]any{"manager": manager, "operation": operation, "fieldsV1": map[string]any{"f:spec": spec}}
 }
 
-// TestReplicas checks who says how many Pods there are. With an autoscaler, a number that is Helm's
-// is said again, because Kubernetes makes 1 of one that is taken out; one that is somebody else's
-// is not, where Helm would refuse to share it.
+// TestReplicas checks which manager sets the number of Pods. With an autoscaler, the chart repeats
+// a number that Helm owns, because Kubernetes makes 1 of a number that is removed. The chart does
+// not repeat a number that another manager owns, where Helm would refuse to share it.
 func TestReplicas(t *testing.T) {
 	const hpa, keda = `hpa: {enabled: true}`,
-		`keda: {enabled: true, monitoringEndpoint: "n:8222", queues: [{activity: a}]}`
+		`keda: {enabled: true, monitoringEndpoint: "n:8222", taskQueues: [{activity: a}]}`
 	apply := func(mine bool) any { return manages("helm", "Apply", mine) }
 	controller := manages("kube-controller-manager", "Update", true)
 	for _, c := range []struct {

@@ -21,10 +21,10 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// This file has the rules for how things are run. Each is a function that lists what is wrong, so
-// that TestRulesNotice can show it something that is.
+// This file has the rules for how things are run. Each is a function that lists violations, so that
+// TestRulesNotice can show it some.
 
-// problems is what a rule found.
+// problems are the findings of a rule.
 type problems []string
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
@@ -89,7 +89,7 @@ func eachPods(t *testing.T, rule func(o Object, pods *corev1.PodTemplateSpec, s 
 	})
 }
 
-// hardened is about what a Pod may do.
+// hardened is about the security context of a Pod.
 func hardened(_ Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	spec := pods.Spec
 	if spec.AutomountServiceAccountToken == nil || *spec.AutomountServiceAccountToken {
@@ -136,7 +136,7 @@ func hardened(_ Object, pods *corev1.PodTemplateSpec) (bad problems) {
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// sound is about what Kubernetes refuses although the types take it.
+// sound is about objects that Kubernetes refuses although the types accept them.
 func sound(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	volumes, names := map[string]bool{}, map[string]bool{}
 	for _, v := range pods.Spec.Volumes {
@@ -182,7 +182,7 @@ func sound(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	return bad
 }
 
-// healthy is about probes: what decides on restarts must not depend on NATS and the database.
+// healthy is about probes: those that decide on restarts must not depend on NATS and the database.
 func healthy(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 	c := pods.Spec.Containers[0]
 	if o.Kind != "Deployment" {
@@ -201,10 +201,10 @@ func healthy(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 		}
 	}
 	listen, _ := env(c, "RONDO_LISTEN")
-	queues, _ := env(c, "RONDO_QUEUES_LISTEN")
+	queues, _ := env(c, "RONDO_JOBS_LISTEN")
 	switch others := c.Ports[min(1, len(c.Ports)):]; {
 	case queues.Value == "" && len(others) == 0:
-	case len(others) != 1 || others[0].Name != "queues" ||
+	case len(others) != 1 || others[0].Name != "jobs" ||
 		queues.Value != "0.0.0.0:"+strconv.Itoa(int(others[0].ContainerPort)):
 		bad.add("it serves queues at %q, and its other ports are %+v", queues.Value, others)
 	}
@@ -221,7 +221,7 @@ func healthy(o Object, pods *corev1.PodTemplateSpec) (bad problems) {
 // secretVariables must come from Secrets.
 var secretVariables = regexp.MustCompile(`PASSWORD$|TOKEN$|DATABASE_URL$|HEADERS$|_KEY$|NATS_USER$`)
 
-// secretive is about what must not be seen by whoever may look at objects.
+// secretive lists secrets that a user with read access to objects could see.
 func secretive(r *Rendering) (bad problems) {
 	for _, o := range r.Objects {
 		if o.Kind != "Secret" && strings.Contains(o.Raw, "hush") {
@@ -295,8 +295,8 @@ func references(pods *corev1.PodTemplateSpec) (all []reference) {
 	return all
 }
 
-// referring is about what Pods need: it is in the release, and made before them, or the values name
-// it.
+// referring is about the dependencies of Pods: they are in the release, and made before the Pods,
+// or the values name them.
 func referring(r *Rendering, values string) (bad problems) {
 	for _, o := range r.Objects {
 		pods, err := o.Pods()
@@ -333,7 +333,7 @@ func referring(r *Rendering, values string) (bad problems) {
 	return bad
 }
 
-// selecting is about labels: each selector means what it should, and nothing else.
+// selecting is about labels: each selector selects the right objects, and no others.
 func selecting(t *testing.T, r *Rendering) (bad problems) {
 	t.Helper()
 	pods := map[string]labels.Set{} // of each object with Pods
@@ -389,9 +389,9 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 		case "Service":
 			var s corev1.Service
 			decode(o, &s)
-			if name, ok := strings.CutSuffix(o.Metadata.Name, "-queues"); ok {
+			if name, ok := strings.CutSuffix(o.Metadata.Name, "-jobs"); ok {
 				exactly(o, s.Spec.Selector, "Deployment/"+name+"-orchestrator")
-				if p := s.Spec.Ports[0]; p.TargetPort.String() != "queues" ||
+				if p := s.Spec.Ports[0]; p.TargetPort.String() != "jobs" ||
 					s.Spec.Type != corev1.ServiceTypeClusterIP || s.Spec.ClusterIP != "" ||
 					s.Spec.PublishNotReadyAddresses {
 					bad.add("%s leads to %s, or also to Pods that are not ready: %+v", o.ID(),
@@ -437,7 +437,7 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 			decode(o, &m)
 			for _, s := range r.Of("Service") {
 				if known := labels.SelectorFromSet(m.Spec.Selector.MatchLabels).Matches(
-					labels.Set(s.Metadata.Labels)); known == strings.HasSuffix(s.Metadata.Name, "-queues") {
+					labels.Set(s.Metadata.Labels)); known == strings.HasSuffix(s.Metadata.Name, "-jobs") {
 					bad.add("%s knows %s: %v", o.ID(), s.ID(), known)
 				}
 			}
@@ -463,7 +463,7 @@ func selecting(t *testing.T, r *Rendering) (bad problems) {
 	return bad
 }
 
-// TestRulesNotice breaks what was rendered, and makes sure that a rule finds it.
+// TestRulesNotice breaks rendered objects, and makes sure that a rule finds it.
 func TestRulesNotice(t *testing.T) {
 	sets, err := readSets()
 	if err != nil {
@@ -503,10 +503,10 @@ func TestRulesNotice(t *testing.T) {
 		{"slow answer", "timeoutSeconds: 5", "timeoutSeconds: 1", "of liveness"},
 		{"port", `value: ":7071"`, `value: ":7070"`, "listens at"},
 		{"service port", "targetPort: http", "targetPort: metrics", "leads to metrics"},
-		{"queues port", `value: "0.0.0.0:9000"`, `value: ":9000"`, "it serves queues at"},
-		{"port of the queues' Service", "targetPort: queues", "targetPort: http", "Service/sys-queues leads to http"},
-		{"metrics at the queues' Service", "example.com/queues: x", "rondo.run/metrics: \"true\"",
-			"knows Service/sys-queues: true"},
+		{"jobs port", `value: "0.0.0.0:9000"`, `value: ":9000"`, "it serves queues at"},
+		{"port of the queues' Service", "targetPort: jobs", "targetPort: http", "Service/sys-jobs leads to http"},
+		{"metrics at the queues' Service", "example.com/jobs: x", "rondo.run/metrics: \"true\"",
+			"knows Service/sys-jobs: true"},
 		{"tag", "shop/orders:1.2", "shop/orders:latest", "another one tomorrow"},
 		{"secret in a variable", "name: TZ\n", "name: MY_PASSWORD\n", "the value of MY_PASSWORD"},
 		{"secret in the settings", `nats-domain: "hub"`, `nats-domain: "hush"`, "tells a secret"},
@@ -555,8 +555,8 @@ func TestRulesNotice(t *testing.T) {
 	}
 }
 
-// TestExamplesOfOtherCharts reads the values for NATS and CockroachDB: they are in step with what
-// the examples of this chart expect there.
+// TestExamplesOfOtherCharts reads the values for NATS and CockroachDB: they agree with the examples
+// of this chart.
 func TestExamplesOfOtherCharts(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(Dir, "examples", "*", "*.yaml"))
 	if err != nil || len(paths) != 4 {

@@ -21,7 +21,7 @@ func object(about string, p props) schema {
 	return schema{"description": about, "type": "object", "additionalProperties": false, "properties": p}
 }
 
-// free is what Kubernetes takes there; it is passed on as it is.
+// free is an object that Kubernetes defines; the chart copies it.
 func free(about string) schema { return schema{"description": about, "type": "object"} }
 
 // words are names with words.
@@ -63,7 +63,7 @@ func ref(about, name string) schema {
 	return schema{"description": about, "allOf": []any{schema{"$ref": "#/definitions/" + name}}}
 }
 
-// secretName is the name of an object that somebody else makes.
+// secretName is the name of an object that exists outside the release.
 const secretName = `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 
 func existing(about string) schema { return pattern(about, secretName) }
@@ -121,7 +121,7 @@ func rootValues() props {
 				"How many partitions the inbox has, which bounds how many orchestrators share the work. 0 keeps "+
 					"what is there, and makes 8 on replicas, 4 without", 0),
 		}),
-		"queues": queuesValues(),
+		"jobs": jobsValues(),
 		"settings": settingsSchema(
 			"Settings of all services, by their names in pkg/app/settings.md. They stand in one file",
 			settingsFor([]app.Command{app.Orchestrator, app.Worker, app.Migrate})),
@@ -207,13 +207,13 @@ func databaseValues(about string) schema {
 	})
 }
 
-func queuesValues() schema {
+func jobsValues() schema {
 	return object("Queues over HTTP, which the orchestrators serve", props{
 		"enabled": boolean("Serve them, and make a Service for them"),
 		"port": schema{"description": "The port, of Pods and of the Service", "type": "integer", "minimum": 1024,
 			"maximum": 65535},
 		"access": object("Who may do what", props{
-			"existingSecret": existing("The Secret with the access file, which docs/queues.md explains"),
+			"existingSecret": existing("The Secret with the access file, which docs/job-queues.md explains"),
 			"key":            text("Its key there"),
 		}),
 		"tls": object("TLS", props{
@@ -250,7 +250,7 @@ func probe(about string) schema {
 	})
 }
 
-// workloadValues are what can be said of any Pod, and of what stands around it.
+// workloadValues are the values of any Pod, and of the objects around it.
 func workloadValues() props {
 	variable := schema{"type": "object", "required": []any{"name"}, "additionalProperties": false,
 		"properties": props{"name": text("Its name"), "value": text("Its value"),
@@ -311,7 +311,7 @@ func autoscalingValues() schema {
 			"cpu":         integer("Percent of the requested processor", 1), "memory": integer(
 				"Percent of the requested memory", 1), "behavior": free("How fast it goes up and down"),
 		}),
-		"keda": object("By the work that waits and is under way, with KEDA; of workers", props{
+		"keda": object("By the tasks that wait and are in flight, with KEDA; of workers", props{
 			"enabled": boolean("Make a ScaledObject"), "minReplicas": integer("At least; 0 is possible", 0),
 			"maxReplicas":     integer("At most", 1),
 			"pollingInterval": integer("How often KEDA looks, in seconds", 1),
@@ -321,7 +321,7 @@ func autoscalingValues() schema {
 				`^([^/:]+:[0-9]+)?$`),
 			"account":  text("The account of NATS; $G if there are none"),
 			"useHttps": boolean("Whether it is served with TLS"),
-			"queues": list("The queues of work that count", schema{"type": "object", "required": []any{"activity"},
+			"taskQueues": list("The task queues that count", schema{"type": "object", "required": []any{"activity"},
 				"additionalProperties": false, "properties": props{
 					"activity": schema{"description": "The name of the activity", "type": "string", "minLength": 1},
 					"tag":      text("The tag; empty for work without one"),
@@ -419,7 +419,7 @@ func networkPolicyValues() schema {
 	return object("NetworkPolicies: everybody reaches what it needs, and nothing else", props{
 		"enabled":     boolean("Make them"),
 		"ingressFrom": objects("Who may ask for metrics and health; nobody said: everybody"),
-		"queuesFrom":  objects("Who may use queues; nobody said: everybody, with a token or a certificate"),
+		"jobsFrom":    objects("The clients that may use job queues. Default: all, with a token or a certificate"),
 		"dnsTo":       objects("Where DNS is"), "natsTo": objects("Where NATS is; nobody said: anywhere, at its ports"),
 		"databaseTo":    objects("Where the database is; nobody said: anywhere, at its ports"),
 		"databasePorts": list("The ports of the database", schema{"type": "integer", "minimum": 1, "maximum": 65535}),
@@ -450,9 +450,9 @@ func metricsValues() schema {
 	})
 }
 
-// ---- For people.
+// ---- The table of values.
 
-// Table lists all values as Markdown: the name, the default and what it is.
+// Table lists all values as Markdown: name, default and description.
 func Table(schemaJSON []byte, defaults map[string]any) (string, error) {
 	var root map[string]any
 	if err := json.Unmarshal(schemaJSON, &root); err != nil {

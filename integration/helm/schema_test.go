@@ -11,13 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
 var rewrite = flag.Bool("rewrite", false,
 	"write what was made anew: the schema, the table, the copies in files/, the expected manifests")
 
-// expect compares a file with what it should be, or writes it.
+// expect compares a file with its expected content, or writes it.
 func expect(t *testing.T, path string, want []byte) {
 	t.Helper()
 	if *rewrite {
@@ -98,8 +99,8 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestDefaultsHaveDescriptions walks through values.yaml. That nothing else is in it is what the
-// schema says, because it takes no other names.
+// TestDefaultsHaveDescriptions walks through values.yaml. The schema makes sure that it has no
+// other names.
 func TestDefaultsHaveDescriptions(t *testing.T) {
 	defaults, err := ReadValues(filepath.Join(Dir, "values.yaml"))
 	if err != nil {
@@ -147,15 +148,15 @@ func TestReadme(t *testing.T) {
 	expect(t, path, []byte(before+begin+table+end+after))
 }
 
-// TestEverySettingHasItsPlace checks that each setting of the program can be said in one place of
-// the chart: a new one is not forgotten.
+// TestEverySettingHasItsPlace checks that each setting of the program has one place in the chart,
+// also new ones.
 func TestEverySettingHasItsPlace(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range settingsFor([]app.Command{app.Orchestrator, app.Worker, app.Migrate}) {
 		known[s.Name] = true
 	}
 	values := rootValues()
-	for _, s := range app.Settings("") {
+	for _, s := range settings.For("") {
 		place, is := elsewhere[s.Name]
 		switch {
 		case is == known[s.Name]:
@@ -167,13 +168,13 @@ func TestEverySettingHasItsPlace(t *testing.T) {
 		}
 	}
 	for name := range elsewhere {
-		if !slices.ContainsFunc(app.Settings(""), func(s app.Setting) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(settings.For(""), func(s settings.Setting) bool { return s.Name == name }) {
 			t.Errorf("%s is no setting any more", name)
 		}
 	}
 }
 
-// TestCopies checks what is in files/, so that a chart that was packaged has all that it needs.
+// TestCopies checks the copies in files/, so that a packaged chart has all that it needs.
 func TestCopies(t *testing.T) {
 	of := map[string]string{"grafana": "../../deploy/grafana/*.json", "prometheus": "../../deploy/prometheus/*.yaml"}
 	for _, dir := range slices.Sorted(maps.Keys(of)) {

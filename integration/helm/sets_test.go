@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// set is one set of values, and what it becomes.
+// set is one set of values, and its rendering.
 type set struct {
 	name, path string
 	release    Release
@@ -37,7 +37,7 @@ var readSets = sync.OnceValues(func() (sets []set, err error) {
 	return sets, nil
 })
 
-// eachSet looks at all examples, and at a set that says everything else.
+// eachSet runs a check with all examples, and with a set that has all other values.
 func eachSet(t *testing.T, look func(t *testing.T, s set)) {
 	t.Helper()
 	sets, err := readSets()
@@ -52,8 +52,8 @@ func eachSet(t *testing.T, look func(t *testing.T, s set)) {
 	}
 }
 
-// TestManifests compares what is rendered with what was rendered before, so that each change of the
-// chart shows.
+// TestManifests compares the rendered objects with golden files, so that each change of the chart
+// shows.
 func TestManifests(t *testing.T) {
 	var names []string
 	eachSet(t, func(t *testing.T, s set) {

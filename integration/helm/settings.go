@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
 // elsewhere are the settings that have a value of their own in the chart, or make no sense there,
-// with what to say instead.
+// with the value to use instead.
 var elsewhere = map[string]string{
 	"nats": "nats.urls", "nats-context": "nats", "nats-creds": "nats.auth", "nats-nkey": "nats.auth",
 	"nats-user": "nats.auth", "nats-password": "nats.auth", "nats-token": "nats.auth",
@@ -18,23 +19,23 @@ var elsewhere = map[string]string{
 	"nats-tls-ca":       "nats.tls", "nats-tls-cert": "nats.tls", "nats-tls-key": "nats.tls",
 	"nats-tls-first": "nats.tls",
 	"prefix":         "streams", "partitions": "streams", "replicas": "streams", "database": "database",
-	"tags":          "workers",
-	"slots":         "workers",
-	"queues-listen": "queues", "queues-access": "queues.access", "queues-tls-cert": "queues.tls",
-	"queues-tls-key": "queues.tls", "queues-client-ca": "queues.tls.clientCA",
+	"tags":        "workers",
+	"slots":       "workers",
+	"jobs-listen": "jobs", "jobs-access": "jobs.access", "jobs-tls-cert": "jobs.tls",
+	"jobs-tls-key": "jobs.tls", "jobs-client-ca": "jobs.tls.clientCA",
 	"listen": "", "check": "", "streams": "migration.streams", "orchestrator-id": "", "worker-id": "", "dir": "",
 	"nats-listen": "", "demo": "",
 }
 
-// settingsFor are the settings that may be said for some commands. Those of sections that are left
-// out must be the same for all, so they can only be said for all.
-func settingsFor(commands []app.Command, without ...string) (all []app.Setting) {
-	for _, s := range app.Settings("") {
+// settingsFor are the settings of some commands. Those of the sections in without must be the same
+// for all commands, so they are left out.
+func settingsFor(commands []app.Command, without ...string) (all []settings.Setting) {
+	for _, s := range settings.For("") {
 		if _, is := elsewhere[s.Name]; is || slices.Contains(without, s.Section) {
 			continue
 		}
 		for _, c := range commands {
-			if slices.ContainsFunc(app.Settings(c), func(x app.Setting) bool { return x.Name == s.Name }) {
+			if slices.ContainsFunc(settings.For(string(c)), func(x settings.Setting) bool { return x.Name == s.Name }) {
 				all = append(all, s)
 				break
 			}
@@ -44,7 +45,7 @@ func settingsFor(commands []app.Command, without ...string) (all []app.Setting) 
 }
 
 // settingsSchema describes them. Each has the name that it has for the program.
-func settingsSchema(about string, settings []app.Setting) schema {
+func settingsSchema(about string, settings []settings.Setting) schema {
 	p := props{}
 	for _, s := range settings {
 		p[s.Name] = settingSchema(s)
@@ -54,9 +55,8 @@ func settingsSchema(about string, settings []app.Setting) schema {
 
 var choices = regexp.MustCompile(`is none of (.+)$`)
 
-// settingSchema asks the setting what it takes: what it says about nonsense tells of what kind it
-// is.
-func settingSchema(s app.Setting) schema {
+// settingSchema derives the schema of a setting from its error for an invalid value.
+func settingSchema(s settings.Setting) schema {
 	about := strings.ReplaceAll(s.Help, "`", "") + " (" + s.Env + ")"
 	about = strings.ToUpper(about[:1]) + about[1:]
 	if s.Switch {

@@ -18,9 +18,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestDatabaseWithTLS gives the variables and files of the example to the client of the database,
-// and looks what it makes of them: whoever is not the server that is meant is refused, and it shows
-// a certificate of its own, the orchestrator another one than the migration.
+// TestDatabaseWithTLS gives the variables and files of the example to the client of the database.
+// The client must refuse any server but the right one, and present a certificate of its own, the
+// orchestrator another one than the migration.
 func TestDatabaseWithTLS(t *testing.T) {
 	values, err := ReadValues(filepath.Join(Dir, "examples", "tls.yaml"))
 	if err != nil {
@@ -82,7 +82,7 @@ func TestDatabaseWithTLS(t *testing.T) {
 }
 
 // TestEachLogsInAsItself checks that each part of the example for production has a user of its own,
-// and that none has what another one needs.
+// and none has the credentials of another part.
 func TestEachLogsInAsItself(t *testing.T) {
 	values, err := ReadValues(filepath.Join(Dir, "examples", "production.yaml"))
 	if err != nil {

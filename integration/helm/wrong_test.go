@@ -8,8 +8,8 @@ import (
 // base are values with which the chart can be rendered.
 const base = `{database: {existingSecret: db}}`
 
-// TestWrongValues says wrong values, one at a time. Each is refused with words that say where it
-// is, and what would be right.
+// TestWrongValues renders wrong values, one at a time. Each is refused with an error that has its
+// place and the valid values.
 func TestWrongValues(t *testing.T) {
 	for _, c := range []struct {
 		name, values string
@@ -23,14 +23,14 @@ func TestWrongValues(t *testing.T) {
 			[]string{"/settings", "inbox-wait-time", "not allowed"}},
 		{"a setting that has a place of its own", `{settings: {replicas: 3}}`,
 			[]string{"/settings", "replicas", "not allowed"}},
-		{"a setting of NATS for one service only", `{orchestrator: {settings: {inbox-wait: 5s}}}`,
-			[]string{"/orchestrator/settings", "inbox-wait", "not allowed"}},
-		{"a setting of orchestrators for workers", `{workers: {defaults: {settings: {deciders: 2}}}}`,
-			[]string{"/workers/defaults/settings", "deciders", "not allowed"}},
-		{"a duration without a unit", `{settings: {grace: 20}}`,
-			[]string{"/settings/grace", "got number, want string"}},
-		{"a duration that is none", `{settings: {work-wait: soon}}`,
-			[]string{"/settings/work-wait", "soon", "does not match pattern"}},
+		{"a setting of NATS for one service only", `{orchestrator: {settings: {inbox-ack-wait: 5s}}}`,
+			[]string{"/orchestrator/settings", "inbox-ack-wait", "not allowed"}},
+		{"a setting of orchestrators for workers", `{workers: {defaults: {settings: {round-concurrency: 2}}}}`,
+			[]string{"/workers/defaults/settings", "round-concurrency", "not allowed"}},
+		{"a duration without a unit", `{settings: {shutdown-timeout: 20}}`,
+			[]string{"/settings/shutdown-timeout", "got number, want string"}},
+		{"a duration that is none", `{settings: {task-ack-wait: soon}}`,
+			[]string{"/settings/task-ack-wait", "soon", "does not match pattern"}},
 		{"a choice that there is not", `{settings: {setup: perhaps}}`,
 			[]string{"/settings/setup", "must be one of", "make", "verify"}},
 		{"two replicas of streams", `{streams: {replicas: 2}}`,
@@ -44,7 +44,7 @@ func TestWrongValues(t *testing.T) {
 		{"a probe that there is not", `{defaults: {probes: {live: {}}}}`,
 			[]string{"/defaults/probes", "live", "not allowed"}},
 		{"a queue without an activity",
-			`{workers: {pools: {default: {autoscaling: {keda: {enabled: true, monitoringEndpoint: "nats:8222", queues: [{tag: gpu}]}}}}}}`, []string{"queues/0", "missing property", "activity"}},
+			`{workers: {pools: {default: {autoscaling: {keda: {enabled: true, monitoringEndpoint: "nats:8222", taskQueues: [{tag: gpu}]}}}}}}`, []string{"taskQueues/0", "missing property", "activity"}},
 
 		{"no database", `{database: {existingSecret: ""}}`,
 			[]string{"database: which database?", "existingSecret", "postgres://"}},
@@ -69,34 +69,34 @@ func TestWrongValues(t *testing.T) {
 			[]string{"nats.auth: method userPassword needs existingSecret", "user and password"}},
 		{"a Secret and a token", `{nats: {auth: {method: token, existingSecret: x, token: hush}}}`,
 			[]string{"nats.auth: existingSecret and", "say one of the two"}},
-		{"queues for nobody", `{queues: {enabled: true}}`,
-			[]string{"queues.access: who may do what?", "existingSecret", "access.yaml"}},
+		{"queues for nobody", `{jobs: {enabled: true}}`,
+			[]string{"jobs.access: who may do what?", "existingSecret", "access.yaml"}},
 		{"queues that nobody serves",
-			`{queues: {enabled: true, access: {existingSecret: a}}, orchestrator: {enabled: false}}`,
-			[]string{"queues.enabled: orchestrators serve them"}},
+			`{jobs: {enabled: true, access: {existingSecret: a}}, orchestrator: {enabled: false}}`,
+			[]string{"jobs.enabled: orchestrators serve them"}},
 		{"certificates of callers without TLS",
-			`{queues: {enabled: true, access: {existingSecret: a}, tls: {clientCA: {existingSecret: b}}}}`,
-			[]string{"queues.tls.clientCA", "queues.tls.existingSecret"}},
+			`{jobs: {enabled: true, access: {existingSecret: a}, tls: {clientCA: {existingSecret: b}}}}`,
+			[]string{"jobs.tls.clientCA", "jobs.tls.existingSecret"}},
 		{"two authorities of callers",
-			`{queues: {enabled: true, access: {existingSecret: a}, tls: {existingSecret: b, clientCA: {existingSecret: a, existingConfigMap: b}}}}`, []string{"queues.tls.clientCA", "say one of the two"}},
-		{"queues at the port of metrics", `{queues: {enabled: true, port: 7071, access: {existingSecret: a}}}`,
-			[]string{"queues.port: 7071 is that of metrics"}},
-		{"queues at a port that only root may have", `{queues: {port: 80}}`, []string{"/queues/port", "minimum"}},
-		{"where queues are served, as a setting", `{orchestrator: {settings: {queues-listen: ":1"}}}`,
-			[]string{"/orchestrator/settings", "queues-listen", "not allowed"}},
-		{"a rate that is none", `{orchestrator: {settings: {queues-rate: fast}}}`,
-			[]string{"/orchestrator/settings/queues-rate", "want number"}},
+			`{jobs: {enabled: true, access: {existingSecret: a}, tls: {existingSecret: b, clientCA: {existingSecret: a, existingConfigMap: b}}}}`, []string{"jobs.tls.clientCA", "say one of the two"}},
+		{"queues at the port of metrics", `{jobs: {enabled: true, port: 7071, access: {existingSecret: a}}}`,
+			[]string{"jobs.port: 7071 is that of metrics"}},
+		{"queues at a port that only root may have", `{jobs: {port: 80}}`, []string{"/jobs/port", "minimum"}},
+		{"where queues are served, as a setting", `{orchestrator: {settings: {jobs-listen: ":1"}}}`,
+			[]string{"/orchestrator/settings", "jobs-listen", "not allowed"}},
+		{"a rate that is none", `{orchestrator: {settings: {jobs-rate: fast}}}`,
+			[]string{"/orchestrator/settings/jobs-rate", "want number"}},
 		{"a setting as a variable", `{defaults: {extraEnv: [{name: RONDO_SLOTS, value: "3"}]}}`,
 			[]string{"extraEnv: RONDO_SLOTS is a setting", "under settings"}},
 		{"an end that is too short for a worker", `{workers: {defaults: {terminationGracePeriodSeconds: 30}}}`,
 			[]string{"workers.pools.default.terminationGracePeriodSeconds: 30 is too short",
 				"30 seconds (grace and cancel-grace)", "at least 35"}},
 		{"an end that is too short for an orchestrator",
-			`{settings: {grace: 1m30s}, orchestrator: {terminationGracePeriodSeconds: 60}}`,
+			`{settings: {shutdown-timeout: 1m30s}, orchestrator: {terminationGracePeriodSeconds: 60}}`,
 			[]string{"orchestrator.terminationGracePeriodSeconds: 60 is too short", "90 seconds (grace)",
 				"at least 95"}},
 		{"an end that a setting of the pool makes too short",
-			`{workers: {pools: {default: {terminationGracePeriodSeconds: 60, settings: {grace: 5m}}}}}`,
+			`{workers: {pools: {default: {terminationGracePeriodSeconds: 60, settings: {shutdown-timeout: 5m}}}}}`,
 			[]string{"workers.pools.default.terminationGracePeriodSeconds: 60", "310 seconds"}},
 		{"all tags and one more", `{workers: {pools: {default: {tags: ["*", gpu]}}}}`,
 			[]string{"workers.pools.default.tags", "stands alone"}},
@@ -107,14 +107,14 @@ func TestWrongValues(t *testing.T) {
 			`{orchestrator: {autoscaling: {hpa: {enabled: true, minReplicas: 5, maxReplicas: 3}}}}`,
 			[]string{"orchestrator.autoscaling.hpa: minReplicas 5 is more than maxReplicas 3"}},
 		{"KEDA without queues", `{workers: {pools: {default: {autoscaling: {keda: {enabled: true}}}}}}`,
-			[]string{"workers.pools.default.autoscaling.keda.queues", "activity: charge"}},
+			[]string{"workers.pools.default.autoscaling.keda.taskQueues", "activity: charge"}},
 		{"KEDA without NATS",
-			`{workers: {pools: {default: {autoscaling: {keda: {enabled: true, queues: [{activity: a}]}}}}}}`,
+			`{workers: {pools: {default: {autoscaling: {keda: {enabled: true, taskQueues: [{activity: a}]}}}}}}`,
 			[]string{"workers.pools.default.autoscaling.keda.monitoringEndpoint", "8222"}},
 		{"KEDA for orchestrators", `{orchestrator: {autoscaling: {keda: {enabled: true}}}}`,
 			[]string{"orchestrator.autoscaling.keda", "use hpa"}},
 		{"a queue with a long name",
-			`{workers: {pools: {default: {autoscaling: {keda: {enabled: true, monitoringEndpoint: "n:8222", queues: [{activity: "` + strings.Repeat("a", 200) + `"}]}}}}}}`, []string{"too long", "extraTriggers"}},
+			`{workers: {pools: {default: {autoscaling: {keda: {enabled: true, monitoringEndpoint: "n:8222", taskQueues: [{activity: "` + strings.Repeat("a", 200) + `"}]}}}}}}`, []string{"too long", "extraTriggers"}},
 		{"both budgets", `{orchestrator: {pdb: {minAvailable: 1, maxUnavailable: 1}}}`,
 			[]string{"orchestrator.pdb: minAvailable and maxUnavailable", "say one of the two"}},
 		{"an image of one's own without a tag", `{image: {repository: shop/orders}}`,
@@ -148,7 +148,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// TestOldKubernetes is refused by what Chart.yaml says.
+// TestOldKubernetes checks that Chart.yaml refuses old versions of Kubernetes.
 func TestOldKubernetes(t *testing.T) {
 	values, err := ParseValues(base)
 	if err != nil {

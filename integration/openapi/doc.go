@@ -1,3 +1,3 @@
-// Package openapi has the tests that services/jobs does what /openapi.json says. It
-// is a module of its own, because the product does not need what reads such documents.
+// Package openapi has the tests that services/jobs conforms to its /openapi.json. It is a module of
+// its own, because the product does not need a reader of such documents.
 package openapi

@@ -14,8 +14,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// TestDocument sends requests to every route until every answer that the document names has come,
-// and has each request and each answer compared with the document.
+// TestDocument sends requests to every route until it has seen every response in the document. It
+// compares each request and each response with the document.
 func TestDocument(t *testing.T) {
 	w := newWorld(t)
 	w.consumers()
@@ -51,7 +51,7 @@ func (w *world) lock(name, query string) string {
 // with adds members to an object.
 func with(body, more string) string { return strings.TrimSuffix(body, "}") + ", " + more + "}" }
 
-// consumers does what producers and consumers do.
+// consumers sends the requests of producers and consumers.
 func (w *world) consumers() {
 	w.post(200, "/queue/jobs/pop?require_ack=true", "")
 	w.post(200, "/queue/jobs/push", `{"item": {"task_id": 123, "action": "send_email"}}`)
@@ -95,7 +95,7 @@ func (w *world) consumers() {
 	w.get(200, "/queue/jobs/oldest")
 }
 
-// configuredQueues gives queues settings, and removes them.
+// configuredQueues sets the settings of queues, and removes them.
 func (w *world) configuredQueues() {
 	put := func(status int, body string) {
 		w.t.Helper()
@@ -110,7 +110,7 @@ func (w *world) configuredQueues() {
 	w.store.onForget = func() {
 		w.store.onForget = nil
 		if _, err := w.store.Do(context.Background(), "small",
-			jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}}); err != nil {
+			jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("1")}}}); err != nil {
 			w.t.Error(err)
 		}
 	}
@@ -125,7 +125,7 @@ func (w *world) configuredQueues() {
 	w.post(404, "/queue/small/dead/requeue", `{}`)
 }
 
-// deadItems has items come back too often.
+// deadItems exhausts the attempts of items, and reads and requeues the dead ones.
 func (w *world) deadItems() {
 	w.ask(request{status: 200, method: "PUT", target: "/queue/tried", body: `{"max_attempts": 1}`})
 	w.post(200, "/queue/tried/push", `{"items": [{"item": 1}, {"item": {"two": 2}}, {"item": 3}]}`)
@@ -153,7 +153,7 @@ func (w *world) lists() {
 	}
 }
 
-// malformed sends what is refused, and the document must refuse it, too.
+// malformed sends invalid requests: the server and the document must both refuse them.
 func (w *world) malformed() {
 	bodies := map[string][]string{
 		"/queue/jobs/push": {`{}`, `[]`, `{"item": 1, "priorty": 1}`, `{"item": 1, "items": [{"item": 2}]}`,
@@ -227,7 +227,7 @@ var operations = []struct{ method, target, body string }{
 	{"GET", "/openapi.json", ""},
 }
 
-// everywhere has every operation refused for what has nothing to do with it.
+// everywhere has every operation refused for causes outside of it: access, storage and rate limits.
 func (w *world) everywhere() {
 	for _, o := range operations {
 		send := func(status int, token string) {
@@ -260,7 +260,7 @@ func (w *world) everywhere() {
 	}
 }
 
-// elsewhere asks for what is not there.
+// elsewhere requests paths and methods that do not exist.
 func (w *world) elsewhere() {
 	for _, target := range []string{"/", "/queue", "/queue/jobs/", "/queue/jobs/pushed", "/queue//push",
 		"/queue/x/../jobs/depth", "/queue/a/b/push", "//queues"} {

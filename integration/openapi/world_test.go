@@ -30,10 +30,11 @@ import (
 	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
-// faulty is a store that fails when it is told to.
+// faulty is a store that fails on demand.
 type faulty struct {
 	jobs.Store
-	// err is what everything gives, if it is set; onForget what removing a queue does first.
+	// err, if set, is the error of every call; onForget, if set, is called before a queue is
+	// removed.
 	err      error
 	onForget func()
 }
@@ -69,26 +70,27 @@ func (f *faulty) Dead(ctx context.Context, name string, after jobs.DeadID, limit
 	return f.Store.Dead(ctx, name, after, limit)
 }
 
-// world is a server, what it says of itself, and what was seen of that.
+// world is a server, its OpenAPI document, and the responses seen so far.
 type world struct {
 	t      *testing.T
 	doc    *openapi3.T
 	router routers.Router
-	http   http.Handler // who asks must say who it is
-	open   http.Handler // nobody has to
+	http   http.Handler // requires a token
+	open   http.Handler // requires none
 	store  *faulty
 	now    time.Time
 	seen   map[string]map[int]int // by operation and status
 }
 
-// The tokens of those who may do everything, nothing, and everything but not often.
+// The tokens of a client with all permissions, one with none, and one with all and a low rate
+// limit.
 const (
 	master = "token-of-master"
 	nobody = "token-of-nobody"
 	seldom = "token-of-seldom"
 )
 
-// document reads what the server says of itself.
+// document reads the OpenAPI document of the server.
 func document(t *testing.T, h http.Handler) *openapi3.T {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -128,7 +130,7 @@ func newWorld(t *testing.T) *world {
 	}
 	handler := func(access *jobserver.Access) http.Handler {
 		server, err := jobserver.New(w.store, jobserver.Config{Address: "127.0.0.1:0", Access: access, MaxBody: 2000,
-			MaxItem: 500, Logger: log, Now: clock})
+			MaxJob: 500, Logger: log, Now: clock})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,8 +154,9 @@ func accessFile(t *testing.T) string {
 	b.WriteString("callers:\n")
 	for _, c := range []struct{ token, queues, more string }{{master, "'*'", ""}, {nobody, "none-of-these", ""},
 		{seldom, "'*'", "    rate: 0.5\n"}} {
-		fmt.Fprintf(&b, "  - name: %s\n    token_sha256: ['%x']\n    allow:\n      - queues: [%s]\n        rights: "+
-			"[push, pop, look, manage]\n%s",
+		fmt.Fprintf(&b,
+			"  - name: %s\n    token_sha256: ['%x']\n    allow:\n      - queues: [%s]\n        permissions: "+
+				"[push, pop, look, manage]\n%s",
 			strings.TrimPrefix(c.token, "token-of-"), sha256.Sum256([]byte(c.token)), c.queues, c.more)
 	}
 	path := filepath.Join(t.TempDir(), "access.yaml")
@@ -168,8 +171,8 @@ type fault int
 
 const (
 	none    fault = iota
-	told          // the document says that it is not allowed
-	untold        // the document cannot say that
+	told          // the document does not allow the request
+	untold        // the document cannot express the error
 	nowhere       // the document has no such path or method
 )
 
@@ -186,8 +189,8 @@ type request struct {
 	cut    error  // how its body ends
 }
 
-// ask sends a request, checks that it and its answer are as the document says, and gives the
-// members of the answer.
+// ask sends a request, checks that it and its response conform to the document, and returns the
+// members of the response.
 func (w *world) ask(q request) map[string]any {
 	w.t.Helper()
 	what := strings.TrimSpace(q.method + " " + q.target + " " + q.body[:min(len(q.body), 100)])
@@ -276,7 +279,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// isProblem checks what holds for all problems, also for those of no route.
+// isProblem checks the common conditions of all problems, also for those without a route.
 func (w *world) isProblem(what string, out *httptest.ResponseRecorder) {
 	w.t.Helper()
 	var p map[string]any
@@ -315,8 +318,8 @@ func (w *world) named() map[string][]int {
 	return all
 }
 
-// complete fails if the document names something that was not seen, and says how often everything
-// else was.
+// complete fails if the document has a response that was not seen. It logs how often each other one
+// was.
 func (w *world) complete() {
 	w.t.Helper()
 	combinations, requests := 0, 0

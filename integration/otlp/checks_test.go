@@ -45,7 +45,7 @@ func good() []span {
 	return all
 }
 
-// TestChecksNotice makes sure that the checks find what they are there to find, and nothing else.
+// TestChecksNotice makes sure that the checks find each planted fault, and nothing else.
 func TestChecksNotice(t *testing.T) {
 	if p := problems(good()); len(p) > 0 {
 		t.Fatalf("there is nothing to be found: %q", p)

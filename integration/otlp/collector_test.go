@@ -21,9 +21,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// This file is the collector: the receiver that people run, with a memory behind it.
+// This file is the collector: the receiver of the OpenTelemetry Collector, with a memory behind it.
 
-// collector is a receiver that listens for both protocols, and what it has received.
+// collector is a receiver that listens for both protocols, and the data that it has received.
 type collector struct {
 	grpc, http string // addresses
 
@@ -33,14 +33,14 @@ type collector struct {
 	changed chan struct{} // closed when something arrives
 }
 
-// metric is one that has arrived, with who has told it.
+// metric is one that has arrived, with the service that sent it.
 type metric struct {
 	Name, Unit string
 	Service    string
 	Resource   map[string]any
 }
 
-// nothing is the name of no metric: that somebody has sent, whatever was in it.
+// nothing is the name of no metric: it stands for any data from a service.
 const nothing = ""
 
 // protocols are those of OTLP, as OTEL_EXPORTER_OTLP_PROTOCOL names them.
@@ -51,7 +51,7 @@ func startCollector(t *testing.T) *collector {
 	t.Helper()
 	c := &collector{changed: make(chan struct{})}
 	var err error
-	for range 5 { // somebody else may take a port before it does
+	for range 5 { // another process may take a port before it does
 		if err = c.start(t); err == nil {
 			return c
 		}
@@ -101,7 +101,7 @@ type alone struct{}
 
 func (alone) GetExtensions() map[component.ID]component.Component { return nil }
 
-// freeAddress is one on which nobody listens at the moment.
+// freeAddress is one without a listener at the moment.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -112,7 +112,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// endpoint is what OTEL_EXPORTER_OTLP_ENDPOINT has to be for a protocol.
+// endpoint is the value of OTEL_EXPORTER_OTLP_ENDPOINT for a protocol.
 func (c *collector) endpoint(protocol string) string {
 	if protocol == "grpc" {
 		return "http://" + c.grpc
@@ -152,13 +152,13 @@ func (c *collector) takeMetrics(_ context.Context, all pmetric.Metrics) error {
 	return nil
 }
 
-// stir wakes whoever waits. The lock is held.
+// stir wakes the waiters. The lock is held.
 func (c *collector) stir() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// received is what has arrived by now.
+// received returns the spans that have arrived by now.
 func (c *collector) received() []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +183,7 @@ func (c *collector) metricsOf(service string) (names []string, resource map[stri
 	return names, resource, ok
 }
 
-// await waits until what has arrived is enough.
+// await waits until enough spans have arrived.
 func (c *collector) await(t *testing.T, what string, enough func([]span) bool) {
 	t.Helper()
 	late := time.After(patience)
@@ -202,7 +202,7 @@ func (c *collector) await(t *testing.T, what string, enough func([]span) bool) {
 	}
 }
 
-// counts says in short what spans there are.
+// counts lists the names of spans, and their numbers.
 func counts(spans []span) string {
 	n := make(map[string]int)
 	for _, s := range spans {

@@ -21,15 +21,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// This file is a program that does one of everything, and tells spans and metrics of its own while
-// it does.
+// This file is a program that does one of everything, and exports spans and metrics of its own.
 
 var (
 	journey = orchestration.Define[int, string]("journey")
 	leg     = orchestration.Define[string, string]("leg")
 	visit   = activity.Define[string, string]("visit", activity.Retry(3, activity.Fixed(20*time.Millisecond)))
 	board   = orchestration.DefineEvent[string]("board")
-	mail    = orchestration.DefineQueue[string]("mail")
+	mail    = orchestration.DefineMailbox[string]("mail")
 	where   = orchestration.DefineStatus[string]()
 )
 
@@ -38,13 +37,13 @@ const scope = "journey"
 
 // parts are the program: see programVariable.
 func parts() (all []app.Part) {
-	all = []app.Part{journey.With(travel), leg.With(func(ctx *orchestration.Context, to string) (string, error) {
+	all = []app.Part{journey.Bind(travel), leg.Bind(func(ctx *orchestration.Context, to string) (string, error) {
 		return visit.Call(ctx, to)
-	}), visit.With(look)}
+	}), visit.Bind(look)}
 	for _, b := range work.Orchestrations {
 		all = append(all, b)
 	}
-	for _, b := range work.Activities(func(activity.Info) {}) {
+	for _, b := range work.Activities(func(activity.ExecutionInfo) {}) {
 		all = append(all, b)
 	}
 	return all
@@ -62,7 +61,7 @@ func travel(ctx *orchestration.Context, n int) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	ctx.SetAttributes(slog.String("guide", "ann"))
+	ctx.SetSpanAttributes(slog.String("guide", "ann"))
 	tour := ctx.Span("tour", slog.Int("places", 2))
 	if _, err := visit.Call(ctx, "far"); err != nil {
 		return "", err
@@ -84,7 +83,8 @@ func travel(ctx *orchestration.Context, n int) (string, error) {
 	return journey.ContinueAsNew(ctx, 2)
 }
 
-// look tells what it finds in its context.
+// look exports a span and a metric of its own, and returns the place. The first attempt at "far"
+// fails.
 func look(ctx context.Context, place string) (string, error) {
 	_, span := otel.Tracer(scope).Start(ctx, "look around")
 	span.SetAttributes(attribute.String("customer", baggage.FromContext(ctx).Member("customer").Value()))
@@ -94,7 +94,7 @@ func look(ctx context.Context, place string) (string, error) {
 		return "", err
 	}
 	visits.Add(ctx, 1)
-	if place == "far" && activity.InfoOf(ctx).Attempt == 1 {
+	if place == "far" && activity.Info(ctx).Attempt == 1 {
 		return "", errors.New("fog")
 	}
 	return place, nil
@@ -124,7 +124,7 @@ func withBaggage(t *testing.T, key, value string) context.Context {
 	return baggage.ContextWithBaggage(t.Context(), all)
 }
 
-// TestEverythingIsTraced makes a journey, in which everything comes once that has a span.
+// TestEverythingIsTraced makes a journey, which has each kind of span once.
 func TestEverythingIsTraced(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
@@ -137,7 +137,10 @@ func TestEverythingIsTraced(t *testing.T) {
 	s.web.request(t.Context(), "POST /board", func(ctx context.Context) {
 		s.say(ctx, "rondo.event.board.j", "the boat")
 	})
-	s.web.request(t.Context(), "POST /mail", func(ctx context.Context) { s.say(ctx, "rondo.queue.mail.j", "a letter") })
+	s.web.request(t.Context(), "POST /mail", func(ctx context.Context) {
+		s.say(ctx, "rondo.mailbox.mail.j",
+			"a letter")
+	})
 	s.completed("j")
 	worker.end()
 	orchestrator.end()
@@ -209,7 +212,7 @@ const journeyOutline = `POST /journeys
             look around
     timer
     event board
-    queue mail
+    mailbox mail
 `
 
 const homeOutline = `orchestration journey
@@ -218,7 +221,8 @@ const homeOutline = `orchestration journey
       look around
 `
 
-// TestAllSortsAreTraced does all sorts of work at once: fan-out, races, children, retries, mail.
+// TestAllSortsAreTraced does all sorts of work at once: fan-out, races, children, retries,
+// mailboxes.
 func TestAllSortsAreTraced(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
@@ -261,7 +265,7 @@ func TestAllSortsAreTraced(t *testing.T) {
 	if began != len(ids) {
 		t.Errorf("%d requests have arrived, want %d", began, len(ids))
 	}
-	// A family has two children, and what rolls does so three times.
+	// A family has two children, and rolling does so three times.
 	want := map[string]int{"chain": 2 * each, "nap": 2 * each, "fan": each, "family": each, "mail": each,
 		"retried": each, "roll": 4 * each, "racing": each, "steps": each}
 	if fmt.Sprint(ended) != fmt.Sprint(want) {

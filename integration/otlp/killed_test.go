@@ -12,21 +12,21 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// unsent is how long before its death what a process told may be lost with it. It sends twenty
-// times a second; the rest is for machines that are busy.
+// unsent bounds the age of spans that may be lost with their process. A process exports twenty
+// times a second; the rest is for busy machines.
 const unsent = time.Second
 
 // TestOrchestratorIsKilled kills the orchestrator in the middle of many orders, and starts another
-// one. The worker stays. This may be lost, and nothing else: spans of instances that the killed
-// orchestrator has ended within [unsent] before its death, by what history says about when that
-// was, and what lies within them. Of instances that go on, the other one exports again what may be
-// lost, with the same ids: a backend has each span once, and finds every parent.
+// one. The worker stays. Only these may be lost: spans of instances that the killed orchestrator
+// has ended within [unsent] before its death, by the times in history, and the spans inside them.
+// For instances that go on, the other one exports such spans again, with the same ids: a backend
+// has each span once, and finds every parent.
 func TestOrchestratorIsKilled(t *testing.T) {
 	t.Parallel()
 	const many = 30
 	c := startCollector(t)
 	s := newSystem(t, ordersProgram(t), c, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.endpoint("grpc"),
-		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "RONDO_MEMBER_LEASE=1s", "RONDO_INBOX_WAIT=2s",
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "RONDO_MEMBER_LEASE=1s", "RONDO_INBOX_ACK_WAIT=2s",
 		"RONDO_SWEEP_EVERY=500ms")...)
 	first, worker := s.run()
 	of := make(map[string]string) // the trace of each order
@@ -50,7 +50,7 @@ func TestOrchestratorIsKilled(t *testing.T) {
 	var wanted []wantedSpan
 	for id, trace := range of {
 		s.completed(id)
-		x, err := s.client.History(t.Context(), id, 0)
+		x, err := s.client.Instances().History(t.Context(), id, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestOrchestratorIsKilled(t *testing.T) {
 		len(lost), len(wanted))
 }
 
-// onceEach is what a backend has of spans that came twice.
+// onceEach has each span once, as a backend does that received some twice.
 func onceEach(spans []span) (out []span) {
 	seen := make(map[link]bool)
 	for _, s := range spans {
@@ -128,7 +128,7 @@ func named(spans []span, name string) (n int) {
 	return n
 }
 
-// wantedSpan is one of which history says that it is over.
+// wantedSpan is a span that has ended, by history.
 type wantedSpan struct {
 	at       link
 	name     string
@@ -158,6 +158,7 @@ func wantedOf(trace string, x events.Export) (out []wantedSpan) {
 			out = append(out, want("activity", names[f.Schedule], f.Schedule, e.At))
 		case *events.Completed:
 			out = append(out, want("execution", "the execution", 1, e.At))
+		default:
 		}
 	}
 	return out

@@ -20,8 +20,8 @@ var (
 	piano = contract.Order{SKU: "piano", Cents: 900_000, Card: shop.FlakyCard, ShipTo: "Bremen"}
 )
 
-// TestOrdersAreTraced follows an order that somebody has to approve, and whose card does not work
-// at the first attempt.
+// TestOrdersAreTraced follows an order that needs an approval, and whose card does not work at the
+// first attempt.
 func TestOrdersAreTraced(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestOrdersAreTraced(t *testing.T) {
 				s.say(ctx, "rondo.start.fulfil.order-1", piano)
 			})
 			s.waitStatus("order-1", contract.Approving)
-			// what is over is told while the rest goes on
+			// a span that has ended is exported while the rest goes on
 			c.await(t, "the reservation", func(spans []span) bool { return named(spans, "activity reserve") > 0 })
 			approval := s.web.request(t.Context(), "POST /orders/order-1/approval", func(ctx context.Context) {
 				s.say(ctx, "rondo.event.approve.order-1", contract.Approval{By: "ann", OK: true})
@@ -75,7 +75,7 @@ func TestOrdersAreTraced(t *testing.T) {
 	}
 }
 
-// orderOutline is what the trace of the order is to be.
+// orderOutline is the expected trace of the order.
 const orderOutline = `POST /orders
   orchestration fulfil
     activity reserve

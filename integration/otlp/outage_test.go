@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestNobodyListens runs orders while what they tell goes nowhere.
+// TestNobodyListens runs orders without a receiver for their telemetry.
 func TestNobodyListens(t *testing.T) {
 	const (
 		many  = 20

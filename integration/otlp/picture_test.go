@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// This file draws a trace, and reads what lies in what out of a picture again.
+// This file draws a trace, and reads the tree of spans back from a picture.
 
 // picture is where the trace of an order is drawn.
 var picture = filepath.Join(root, "docs", "trace.svg")
@@ -23,7 +23,7 @@ const (
 	pictureWidth = 1160.0
 	margin       = 20.0
 	chartLeft    = 300.0
-	chartRight   = 985.0 // behind it, there is room for what is said of bars that end there
+	chartRight   = 985.0 // behind it, there is room for the labels of bars that end there
 	rowHeight    = 21.0
 	chartTop     = 92.0
 	indent       = 15.0
@@ -31,7 +31,7 @@ const (
 	shortest     = 2.0 // of bars
 )
 
-// colours are those of services: of what they do, and of what they wait for.
+// colours are those of services: for work, and for waiting.
 var colours = map[string][2]string{
 	"web":             {"#7c4dbd", "#d9c9f0"},
 	byOrchestrator:    {"#1f6feb", "#bcd6fb"},
@@ -51,18 +51,18 @@ func (s span) colours() [2]string {
 	return colours["somebody else's"]
 }
 
-// waits tells whether nothing is done in a span but waiting for others.
+// waits reports whether a span only waits for others.
 func (s span) waits() bool {
-	return slices.Contains([]string{"orchestration", "activity", "child", "timer", "event", "queue"}, s.sort())
+	return slices.Contains([]string{"orchestration", "activity", "child", "timer", "event", "mailbox"}, s.sort())
 }
 
-// label is what a row is called. Why something has failed stands beside its bar.
+// label is the label of a row. The reason of a failure is beside its bar.
 func (s span) label() string {
 	s.Failed = ""
 	return s.what()
 }
 
-// row is what a picture says of a span, without its times.
+// row is the content of a picture about a span, without its times.
 type row struct {
 	depth          int
 	label, service string
@@ -109,7 +109,7 @@ func draw(trace node, title string, others []span) string {
 
 func (d *drawing) say(format string, args ...any) { fmt.Fprintf(&d.b, format+"\n", args...) }
 
-// legend says which colour is whose.
+// legend draws the colours of the services.
 func (d *drawing) legend(all []node) {
 	x := margin
 	var seen []string
@@ -152,8 +152,8 @@ func (d *drawing) x(at time.Time) float64 {
 	return chartLeft + (chartRight-chartLeft)*float64(at.Sub(d.begin))/float64(d.whole)
 }
 
-// row draws a span: what it is called, its bar, and beside that how long it took, why it failed,
-// and what caused it from outside.
+// row draws a span: its label, its bar, and beside that its duration, the reason of a failure, and
+// the causes from outside.
 func (d *drawing) row(i int, n node, others map[link]span) {
 	top := chartTop + rowHeight*float64(i)
 	colour, weight := n.colours()[0], "400"
@@ -211,7 +211,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// readPicture gives the rows of a picture.
+// readPicture returns the rows of a picture.
 func readPicture(text string) (out []row, err error) {
 	var p struct {
 		Rows []struct {

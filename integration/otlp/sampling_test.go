@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// sampled runs small orders that nobody traces but the services, by the sampler that the variables
-// say, and gives what has arrived.
+// sampled runs small orders that only the services trace, with the sampler of the variables, and
+// returns the spans that have arrived.
 func sampled(t *testing.T, many int, env ...string) []span {
 	t.Helper()
 	c := startCollector(t)
@@ -32,7 +32,7 @@ func TestNothingIsSampled(t *testing.T) {
 	}
 }
 
-// TestSomeAreSampled makes as many orders as are needed to tell a half from anything else.
+// TestSomeAreSampled runs enough orders to distinguish a half from other shares.
 func TestSomeAreSampled(t *testing.T) {
 	t.Parallel()
 	const many = 200
@@ -61,8 +61,7 @@ const chairOutline = `orchestration fulfil
     execute ship
 `
 
-// TestTheClientDecides has services that trace everything of their own follow what a client has
-// decided for itself.
+// TestTheClientDecides has services with a sampler for all traces follow the decision of a client.
 func TestTheClientDecides(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)

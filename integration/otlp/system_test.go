@@ -34,7 +34,7 @@ import (
 // This file is the system: a NATS server, a database, an orchestrator and a worker as processes,
 // and a client that is traced itself.
 
-// patience is how long something may take. It is only ever waited for when it does not come.
+// patience bounds each wait. It is only used up when something is wrong.
 const patience = 2 * time.Minute
 
 // root is the module of the product.
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		built = dir
 		return m.Run()
 	}())
@@ -62,11 +62,11 @@ func TestMain(m *testing.M) {
 // built is where programs are built.
 var built string
 
-// program is a binary with what makes it the one that is meant.
+// program is a binary, with the variables that select its role.
 type program struct {
 	path string
 	env  []string
-	name string // what its services are called
+	name string // the service name of its services
 }
 
 // orders builds examples/orders, as its users would.
@@ -88,7 +88,7 @@ func ordersProgram(t *testing.T) program {
 	return p
 }
 
-// system is what runs.
+// system has the processes, servers and clients of a test.
 type system struct {
 	t        *testing.T
 	program  program
@@ -101,7 +101,7 @@ type system struct {
 	web      *web
 }
 
-// newSystem starts what services need. The variables are for the services.
+// newSystem starts the servers that services need. The variables are for the services.
 func newSystem(t *testing.T, p program, c *collector, env ...string) *system {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
@@ -134,8 +134,7 @@ func (s *system) run() (orchestrator, worker *process) {
 	return orchestrator, worker
 }
 
-// say publishes a message as anybody would who knows the protocol, with the trace and the baggage
-// of a context.
+// say publishes a message with a plain NATS client, with the trace and the baggage of a context.
 func (s *system) say(ctx context.Context, subject string, body any) {
 	s.t.Helper()
 	text, err := json.Marshal(body)
@@ -176,7 +175,7 @@ func (s *system) completed(instances ...string) {
 	}
 }
 
-// waitStatus waits until an instance says this about itself.
+// waitStatus waits until an instance has this custom status.
 func (s *system) waitStatus(instance, want string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -231,14 +230,14 @@ func (s *system) start(command string, args ...string) *process {
 	return p
 }
 
-// ownEnvironment is that of the test, without what says how services run.
+// ownEnvironment is that of the test, without the settings of services.
 func ownEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "OTEL_") || strings.HasPrefix(v, "RONDO_")
 	})
 }
 
-// await waits until the process has said something.
+// await waits until the process has printed a text.
 func (p *process) await(want string) {
 	p.t.Helper()
 	late := time.After(patience)
@@ -263,7 +262,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// end asks the process to end, and gives how long that took.
+// end asks the process to end, and returns how long that took.
 func (p *process) end() time.Duration {
 	p.t.Helper()
 	begun := time.Now()
@@ -292,7 +291,7 @@ func (p *process) warnings() (out []string) {
 	return out
 }
 
-// lines collects what a process says.
+// lines collects the output of a process.
 type lines struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -326,7 +325,7 @@ type web struct {
 	tracer   trace.Tracer
 }
 
-// webService is what it is called.
+// webService is its service name.
 const webService = "web"
 
 func newWeb(t *testing.T, c *collector) *web {
@@ -349,7 +348,7 @@ func newWeb(t *testing.T, c *collector) *web {
 	return w
 }
 
-// request is one that somebody makes.
+// request runs do within the span of an incoming request.
 func (w *web) request(ctx context.Context, name string, do func(context.Context)) trace.SpanContext {
 	ctx, span := w.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
@@ -357,12 +356,12 @@ func (w *web) request(ctx context.Context, name string, do func(context.Context)
 	return span.SpanContext()
 }
 
-// unsample is a context whose trace is followed by nobody from here on.
+// unsample returns a context whose trace is not sampled from here on.
 func unsample(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithTraceFlags(0))
 }
 
-// end sends what was not sent.
+// end exports the remaining spans.
 func (w *web) end(t *testing.T) {
 	t.Helper()
 	if err := w.provider.Shutdown(context.WithoutCancel(t.Context())); err != nil && !errors.Is(err, context.Canceled) {

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// This file says what a trace must be like, whatever it is of.
+// This file has the rules for every trace.
 
 // span is one that was received.
 type span struct {
@@ -58,7 +58,7 @@ func (s span) sort() string {
 // told reports whether it is one of Rondo's own, and not of the code that it runs, or of a client.
 func (s span) told() bool { return s.Scope == "github.com/rondo-run/rondo" }
 
-// sort is what the spans are like whose names begin with the same word.
+// sort has the expectations for spans whose names begin with the same word.
 type sort struct {
 	kind       ptrace.SpanKind
 	by         string   // the service, without the name of the program
@@ -101,16 +101,16 @@ var sorts = map[string]sort{
 		attributes: []string{"rondo.instance", "rondo.event", "rondo.due"}},
 	"event": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
 		attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
-	"queue": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
+	"mailbox": {kind: ptrace.SpanKindInternal, by: byOrchestrator, within: []string{"orchestration"},
 		attributes: []string{"rondo.instance", "rondo.event", "rondo.name"}},
 }
 
-// problems lists what is wrong with traces that have arrived completely.
+// problems lists the faults of traces that have arrived completely.
 func problems(spans []span) []string {
 	return slices.Concat(problemsBut(spans, nil), roundless(spans))
 }
 
-// problemsBut does the same, but for what is wrong because these spans are lost.
+// problemsBut does the same, except for faults that follow from the loss of these spans.
 func problemsBut(spans []span, lost map[link]bool) []string {
 	return slices.Concat(duplicates(spans), disconnected(spans, lost), misshapen(spans), mistimed(spans),
 		dangling(spans, lost))
@@ -161,7 +161,7 @@ func disconnected(spans []span, lost map[link]bool) (bad []string) {
 	return bad
 }
 
-// misshapen are spans that are not like what their names say.
+// misshapen lists spans that do not meet the expectations for their names.
 func misshapen(spans []span) (bad []string) {
 	there := byPlace(spans)
 	for _, s := range spans {
@@ -222,7 +222,7 @@ func mistimed(spans []span) (bad []string) {
 		case s.Start.Before(above.Start.Truncate(time.Microsecond)):
 			say("begins %v before %v", above.Start.Sub(s.Start), above)
 		case s.sort() == "orchestration" && !above.told(), above.Attributes["rondo.given_up"] == true:
-			// nobody waits for it
+			// the span above does not wait for it
 		case s.End.After(above.End):
 			say("ends %v after %v", s.End.Sub(above.End), above)
 		}
@@ -253,7 +253,7 @@ func roundless(spans []span) (bad []string) {
 	return bad
 }
 
-// dangling are links to what is not there, and rounds with more causes than messages. A message may
+// dangling lists links to missing spans, and rounds with more causes than messages. A message may
 // come without a trace.
 func dangling(spans []span, lost map[link]bool) (bad []string) {
 	there := byPlace(spans)
@@ -270,7 +270,7 @@ func dangling(spans []span, lost map[link]bool) (bad []string) {
 	return bad
 }
 
-// ---- To look at one.
+// ---- Views of one trace.
 
 // traceOf are the spans of a trace, in order: by when they begin, and those that begin together by
 // the event that has opened them.
@@ -306,7 +306,7 @@ type node struct {
 	within []node
 }
 
-// treeOf is a trace from its beginning; what does not hang together with that is not in it.
+// treeOf is a trace from its beginning; spans without a path to that are not in it.
 func treeOf(spans []span, id string) node {
 	all := traceOf(spans, id)
 	var grow func(parent string, depth int) []node
@@ -332,10 +332,10 @@ func (n node) each(visit func(node)) {
 	}
 }
 
-// what is the name with what tells it from others of that name.
+// [span.what] is the name of a span, and its difference from others of that name.
 func (s span) what() string {
 	out := s.Name
-	if s.sort() == "event" || s.sort() == "queue" {
+	if s.sort() == "event" || s.sort() == "mailbox" {
 		out += " " + fmt.Sprint(s.Attributes["rondo.name"])
 	}
 	if n, _ := s.Attributes["rondo.attempt"].(int64); n > 1 {
@@ -350,8 +350,8 @@ func (s span) what() string {
 	return out
 }
 
-// outline prints what lies in what. How many rounds there are depends on what comes together, so
-// they are left out unless they are asked for.
+// outline prints the spans as a tree. The number of rounds depends on which messages come together,
+// so rounds are left out unless the caller asks for them.
 func (n node) outline(rounds bool) string {
 	var b strings.Builder
 	n.each(func(n node) {

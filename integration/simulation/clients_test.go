@@ -8,19 +8,20 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// A job is an instance that clients start, and what they say to it.
+// A job is an instance that clients start, and their messages to it.
 type job struct {
 	id      string
 	script  script
 	says    []saying
-	steers  events.How // if somebody does
+	steers  events.How // if a client does
 	reborn  bool       // its id is used again, after the former instance was deleted if deletes is set
 	deletes bool
-	again   []saying // what is said once more when the broker has forgotten that it was
+	again   []saying // messages that are sent again after the broker has forgotten their ids
 }
 
 type saying struct {
@@ -43,11 +44,11 @@ func makeJob(r *rand.Rand, i int, sky weather) *job {
 		if sky.startsOrSends { // to an instance that is there, because it waits for this
 			say(fmt.Sprint("-letter-", k+1), &events.Start{
 				Orchestration: scripted.Name(), Input: payload(j.script), Conflict: events.RestartFinished,
-				Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(k + 1)}},
+				Messages: []events.StartMessage{{Mailbox: letters.Name(), Data: payload(k + 1)}},
 			})
 			continue
 		}
-		say(fmt.Sprint("-letter-", k+1), &events.QueueSent{Queue: letters.Name(), Data: payload(k + 1)})
+		say(fmt.Sprint("-letter-", k+1), &events.MailboxMessage{Mailbox: letters.Name(), Data: payload(k + 1)})
 	}
 	if r.IntN(6) == 0 && !sky.startsOrSends {
 		at += duration(r, 0, 20*time.Second)
@@ -61,27 +62,27 @@ func makeJob(r *rand.Rand, i int, sky weather) *job {
 	return j
 }
 
-func payload(v any) events.Payload {
-	p, err := events.JSON{}.Encode(v)
+func payload(v any) codec.Payload {
+	p, err := codec.JSON{}.Encode(v)
 	if err != nil {
 		panic(err)
 	}
 	return p
 }
 
-// rested is how long a client waits after the broker has lost something: until it has forgotten the
-// ids, too.
+// rested is how long a client waits after the broker has lost messages: until the broker has
+// forgotten the ids, too.
 const rested = 12 * time.Second
 
-// serve says what there is to say for a job, once more from the beginning when the broker has lost
-// something, until it has ended.
+// serve sends the messages for a job until it has ended. When the broker has lost messages, serve
+// sends them once more from the beginning.
 func (w *world) serve(j *job) {
 	c := brokersim.Connect(w.broker, w.road("client of "+j.id))
 	defer c.Close()
 	go w.approve(j)
 	for {
 		upsets := w.upsetsSoFar()
-		sent := make(map[string]time.Time) // by message id: it stays the same when the message is said once more
+		sent := make(map[string]time.Time) // by message id: it stays the same when the message is sent again
 		for i, s := range j.says {
 			sent[s.message.ID] = events.Instant(w.begun.Add(s.at))
 			s.message.Sent = sent[s.message.ID]
@@ -104,7 +105,7 @@ func (w *world) serve(j *job) {
 				return
 			}
 			if j.steers == events.Suspend && w.happened("partitions") && w.calm() {
-				// then what was said last may have come first
+				// then an earlier message may have been processed last
 				w.say(c, events.Message{ID: fmt.Sprint(j.id, "-resume-", time.Since(w.begun)), Instance: j.id,
 					Content: &events.Control{How: events.Resume}})
 			}
@@ -113,7 +114,7 @@ func (w *world) serve(j *job) {
 	}
 }
 
-// approve gives each approval that a job waits for, again and again until it has it.
+// approve sends each approval that a job waits for, again and again until the job has it.
 func (w *world) approve(j *job) {
 	c := brokersim.Connect(w.broker, w.road("client who approves "+j.id))
 	defer c.Close()
@@ -149,13 +150,13 @@ func (w *world) say(c *brokersim.Bus, m events.Message) bool {
 			return false
 		}
 	}
-	w.promise(m)
+	w.acknowledge(m)
 	return true
 }
 
-// promise writes down what a client was promised.
-func (w *world) promise(m events.Message) {
-	p, ok := check.PromisedBy(m, time.Now())
+// acknowledge records the acknowledgement of a message.
+func (w *world) acknowledge(m events.Message) {
+	p, ok := check.AcknowledgedBy(m, time.Now())
 	if !ok {
 		return
 	}
@@ -176,15 +177,15 @@ func (w *world) wait(d time.Duration) bool {
 	}
 }
 
-// stands is how an instance stands, as far as clients care.
+// stands is the state of an instance, as far as clients need it.
 type stands struct {
 	ended  bool
 	awaits []int64       // events, in their order
 	names  map[int64]int // which approval each of them awaits
 }
 
-// committed sees what is stored: clients ask so often that asking the store would take most of the
-// time.
+// committed notes the state of instances from commits: clients ask so often that queries of the
+// store would take most of the time.
 func (w *world) committed(r *road, b history.Batch, result history.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +193,7 @@ func (w *world) committed(r *road, b history.Batch, result history.Result) {
 		if result.Outcomes[i].Status != history.Committed {
 			continue
 		}
-		w.promised(r, d.Promises)
+		w.sends(r, d.Messages)
 		s := w.stands[d.Turn.Instance]
 		s.ended = d.Turn.Row.Status.Ended()
 		for _, x := range d.Turn.Executions {
@@ -209,6 +210,7 @@ func (w *world) committed(r *road, b history.Batch, result history.Result) {
 					}
 				case *events.EventReceived:
 					s.awaits = slices.DeleteFunc(s.awaits, func(id int64) bool { return id == f.Wait })
+				default:
 				}
 			}
 		}

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 // A drop-in is an instance that clients start or send to, without knowing whether it runs. It reads
-// what is there when it begins, does something, and ends without looking again: so letters come in
-// every moment of its incarnation, and just after. Each must be read once, by whichever
-// incarnation.
+// the messages of its mailbox when it begins, does something, and ends without looking again: so
+// messages come in every moment of its incarnation, and just after. Each must be read once, by
+// whichever incarnation.
 
 const (
 	dropInID = "drop-in"
@@ -29,7 +30,7 @@ func playDropIn(ctx *orchestration.Context, _ int64) (sum int64, err error) {
 		sum += n
 	}
 	if err == nil {
-		_, err = double.Call(ctx, small(sum)) // what comes meanwhile, this incarnation does not read
+		_, err = double.Call(ctx, small(sum)) // this incarnation does not read messages that come meanwhile
 	}
 	return sum, err
 }
@@ -47,7 +48,7 @@ func (w *world) callDropIn() {
 		}
 		content := &events.Start{
 			Orchestration: dropIn.Name(), Input: payload(0), Conflict: events.RestartFinished,
-			Messages: []events.StartMessage{{Queue: letters.Name(), Data: payload(n + 1)}},
+			Messages: []events.StartMessage{{Mailbox: letters.Name(), Data: payload(n + 1)}},
 		}
 		said = append(said, events.Message{
 			ID: fmt.Sprint("call-", n+1), Instance: dropInID, Sent: events.Instant(time.Now()), Content: content,
@@ -69,7 +70,7 @@ func (w *world) callDropIn() {
 	w.called = true
 }
 
-// judgeDropIn looks whether each letter was read once.
+// judgeDropIn checks that each mailbox message was read once.
 func (w *world) judgeDropIn() error {
 	if !w.weather.startsOrSends {
 		return nil
@@ -81,7 +82,7 @@ func (w *world) judgeDropIn() error {
 	var sum int64
 	for _, x := range incarnations {
 		var n int64
-		if err := (events.JSON{}).Decode(x.Output, &n); err != nil {
+		if err := (codec.JSON{}).Decode(x.Output, &n); err != nil {
 			return fmt.Errorf("incarnation %d of the drop-in gave %q (%v): %w", x.Execution, x.Output, x.Error, err)
 		}
 		sum += n

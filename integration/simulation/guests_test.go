@@ -45,8 +45,8 @@ func makeGuests(r *rand.Rand, sky weather) (jobs []*job) {
 	return jobs
 }
 
-// makePostbox makes an instance that gets letters in bursts, and continues as new after some of
-// them.
+// makePostbox makes an instance that gets mailbox messages in bursts, and continues as new after
+// some of them.
 func makePostbox(r *rand.Rand, i int, sky weather) *job {
 	j := &job{id: fmt.Sprint("postbox-", i)}
 	for range 4 + r.IntN(8) {
@@ -60,7 +60,7 @@ func makePostbox(r *rand.Rand, i int, sky weather) *job {
 			at += duration(r, 0, 3*time.Second)
 		}
 		j.says = append(j.says, saying{at, events.Message{ID: fmt.Sprint(j.id, "-letter-", k+1), Instance: j.id,
-			Content: &events.QueueSent{Queue: letters.Name(), Data: payload(k + 1)}}})
+			Content: &events.MailboxMessage{Mailbox: letters.Name(), Data: payload(k + 1)}}})
 		if r.IntN(5) == 0 {
 			j.again = append(j.again,
 				saying{at + duration(r, time.Second, 20*time.Second), j.says[len(j.says)-1].message})
@@ -70,16 +70,16 @@ func makePostbox(r *rand.Rand, i int, sky weather) *job {
 	return j
 }
 
-// beOdd adds headers to a message that mean something elsewhere, and nothing in what clients
-// publish.
+// beOdd adds headers to a message that have a meaning elsewhere, and none in messages of clients.
 func beOdd(w *events.Wire, chance float64) {
 	odd := []struct{ name, value string }{
-		{events.HeaderHeld, "worker-0"}, {events.HeaderBack, "connection-1"}, {events.HeaderIncarnation, "another"},
+		{events.HeaderHeld, "worker-0"}, {events.HeaderDirectReply, "connection-1"}, {events.HeaderIncarnation,
+			"another"},
 		{events.HeaderWorker, "worker-1"},
 		{events.HeaderDue, "2026-01-01T00:00:00Z"}, {events.HeaderPending, "true"}, {events.HeaderOutcome, "done"},
 		{events.HeaderAttempt, "0"},
 		{events.HeaderTrace, "00-nonsense"}, {"Rondo-Again", "true"}, {"Nats-Rollup", "all"},
-		{"Nats-Schedule-Target", "rondo.work._.double.1-1.job-0"}, {"Nats-TTL", "1s"},
+		{"Nats-Schedule-Target", "rondo.task._.double.1-1.job-0"}, {"Nats-TTL", "1s"},
 	}
 	for i, x := range odd {
 		if int(chance*1000)>>(i%8)&1 == 1 {
@@ -88,8 +88,8 @@ func beOdd(w *events.Wire, chance float64) {
 	}
 }
 
-// Garbage is what no instance takes: letters to instances that do not exist, and starts of
-// orchestrations that nobody has.
+// isGarbage reports whether no instance takes the message of a subject: mailbox messages to
+// instances that do not exist, and starts of unregistered orchestrations.
 func isGarbage(subject string) bool {
 	instance := subject[strings.LastIndexByte(subject, '.')+1:]
 	return strings.HasPrefix(instance, "nobody-") || strings.HasPrefix(instance, "strange-")
@@ -109,7 +109,7 @@ func (w *world) pour() {
 				&events.Start{Orchestration: "unheard of", Input: payload(i)}
 		} else {
 			m.Instance, m.Content = fmt.Sprint("nobody-", i%50),
-				&events.QueueSent{Queue: letters.Name(), Data: payload(i)}
+				&events.MailboxMessage{Mailbox: letters.Name(), Data: payload(i)}
 		}
 		wire, err := events.Encode(c.Prefix(), m)
 		if err != nil {
@@ -118,14 +118,14 @@ func (w *world) pour() {
 		if c.Publish(w.context, wire) != nil {
 			return
 		}
-		w.promise(m)
+		w.acknowledge(m)
 	}
 	w.count("floods")
 }
 
-// useAgain prepares that an id is used again: perhaps an operator deletes the instance, whatever is
-// in flight for it. When clients say everything once more, nothing is deleted: the last start of
-// all must not be that of an instance that was deleted.
+// useAgain prepares the reuse of an id: perhaps an operator deletes the instance, despite messages
+// in flight for it. When clients send everything once more, nothing is deleted: the last start of
+// all must not be that of a deleted instance.
 func (w *world) useAgain(j *job) bool {
 	w.count("id used again")
 	if !j.deletes || w.upsetsSoFar() > 0 {
@@ -141,10 +141,10 @@ func (w *world) useAgain(j *job) bool {
 	return true
 }
 
-// isLast tells whether the instance of a job is the one that was to begin last, as far as anybody
-// can know. A start that was to restart what has ended, and found it running, leaves nothing
-// behind: when it comes again after the end, it restarts it. And of an instance that was deleted
-// nobody knows any more which starts it had taken.
+// isLast reports whether the instance of a job is the one that was to begin last, as far as history
+// shows. A start that was to restart an ended instance, and found it running, leaves no trace: if a
+// client sends it again after the end, it restarts the instance. For a deleted instance there is no
+// record of the starts that it had taken.
 func (w *world) isLast(instance string, s *events.Started) bool {
 	for _, j := range w.jobs {
 		if j.id != instance || !j.reborn || j.deletes || w.upset > 0 || w.counts["partitions"] > 0 {
@@ -161,7 +161,8 @@ func (w *world) isLast(instance string, s *events.Started) bool {
 	return true
 }
 
-// countStart sees what an execution begins with. mu is held.
+// countStart counts executions that begin with unread mailbox messages of the one before. mu is
+// held.
 func (w *world) countStart(written []events.Event) {
 	if len(written) == 0 {
 		return
@@ -171,7 +172,7 @@ func (w *world) countStart(written []events.Event) {
 		return
 	}
 	isLetter := func(e events.Event) bool {
-		_, is := e.Fact.(*events.MessageQueued)
+		_, is := e.Fact.(*events.MessageReceived)
 		return is
 	}
 	if slices.ContainsFunc(written[:min(len(written), 1+started.Carried)], isLetter) {

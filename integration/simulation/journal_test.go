@@ -14,15 +14,15 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// A journal has what only an observer sees: which activity was executed where, and what befell
-// whom, so that what happened twice can be explained, or not.
+// A journal has the facts that only an observer sees: the process that executed an activity, and
+// the faults that hit an instance, so that a second execution can be explained, or not.
 type journal struct {
 	executions map[string][]execution
 	troubles   map[string][]time.Time // by instance
 	upheavals  []upheaval
 	far        map[string]bool // timers that are far off, by subject: whether they were withdrawn
 	published  map[string]bool // those that the broker has got
-	swept      map[string]bool // messages of which a sweep has taken the promise, by subject
+	swept      map[string]bool // messages of which a sweep has leased the outbox entry, by subject
 }
 
 // execution is one call of an activity's function.
@@ -44,7 +44,7 @@ func newJournal() journal {
 }
 
 // executed notes that the function of an activity is called.
-func (w *world) executed(r *road, i activity.Info) {
+func (w *world) executed(r *road, i activity.ExecutionInfo) {
 	if r.isDead() {
 		return // nothing of it has an effect
 	}
@@ -59,7 +59,7 @@ func (w *world) trouble(kind, what string) {
 	w.count(kind)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	instance, _ := events.DecodeToken(what[strings.LastIndexByte(what, '.')+1:]) // of what has none, nobody asks
+	instance, _ := events.DecodeToken(what[strings.LastIndexByte(what, '.')+1:]) // lookups always name an instance
 	w.troubles[instance] = append(w.troubles[instance], time.Now())
 }
 
@@ -100,8 +100,8 @@ func (w *world) unexplained() (faults []string) {
 	return faults
 }
 
-// promised sees what a commit of a process has promised. mu is held.
-func (w *world) promised(r *road, messages []events.Wire) {
+// sends notes the messages that a commit of a process stores in the outbox. mu is held.
+func (w *world) sends(r *road, messages []events.Wire) {
 	for _, m := range messages {
 		switch {
 		case m.Purge && r.delivers(m.Subject):
@@ -135,9 +135,9 @@ type lineOf struct {
 	r *road
 }
 
-// Publish sees what is published while something else is: the publisher must not withdraw a task
-// that it still delivers, which would be executed for nobody. What a sweep publishes may be
-// withdrawn meanwhile.
+// Publish watches for a withdrawal during a publication: the publisher must not withdraw a task
+// that it still delivers, because a worker would execute the task in vain. Messages that a sweep
+// publishes may be withdrawn meanwhile.
 func (l lineOf) Publish(ctx context.Context, messages ...events.Wire) error {
 	r := l.r
 	r.mu.Lock()
@@ -147,7 +147,7 @@ func (l lineOf) Publish(ctx context.Context, messages ...events.Wire) error {
 		}
 	}
 	for _, m := range messages {
-		if m.Pass {
+		if m.Direct {
 			r.flying[m.Subject]++
 		}
 		if !m.Purge {
@@ -159,25 +159,25 @@ func (l lineOf) Publish(ctx context.Context, messages ...events.Wire) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range messages {
-		if m.Pass {
+		if m.Direct {
 			r.flying[m.Subject]--
 		}
 	}
 	return err
 }
 
-// delivers tells whether a process delivers a task just now.
+// delivers reports whether a process delivers a task at the moment.
 func (r *road) delivers(subject string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.flying[subject] > 0
 }
 
-// sweeps sees which promises a sweep takes.
-func (w *world) sweeps(promises []history.Promise) {
+// sweeps sees which outbox entries a sweep takes.
+func (w *world) sweeps(entries []history.OutboxEntry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range promises {
+	for _, p := range entries {
 		for _, m := range p.Messages {
 			w.swept[m.Subject] = true
 			w.counts["swept"]++
@@ -197,15 +197,15 @@ func (w *world) sees(subject string) {
 	w.published[subject] = true
 }
 
-// fault notes what is seen to be wrong.
+// fault notes a fault of the services.
 func (w *world) fault(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults = append(w.faults, what)
 }
 
-// unreached lists what must happen in some of a few hundred worlds, and has not: then the
-// simulation proves nothing about it.
+// unreached lists the events that must occur in some of a few hundred worlds, and have not: then
+// the simulation proves nothing about them.
 func unreached(counts map[string]int) (never []string) {
 	for _, what := range []string{
 		// direct delivery

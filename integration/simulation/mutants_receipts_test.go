@@ -1,7 +1,6 @@
 package simulation
 
-// receiptMutants are mistakes in what is known of messages that were taken, and in starts that
-// bring messages along.
+// receiptMutants are mistakes in the receipts of messages, and in starts that bring messages along.
 var receiptMutants = []mutant{
 	{name: "what was forgotten counts as never taken", seed: 1, edits: []edit{
 		{roundOf + "receipts.go", "	return s.forgotten == 0 || sent.UnixMicro() > s.forgotten\n",
@@ -17,20 +16,20 @@ var receiptMutants = []mutant{
 		{roundOf + "receipts.go", "	case said.IsZero():\n", "	case true:\n"},
 	}},
 	{name: "a start for a running instance loses its messages", seed: 1, edits: []edit{
-		{roundOf + "joining.go", "	return len(s.Messages) > 0 && s.Parent == nil",
-			"	return false && s.Parent == nil"},
+		{roundOf + "state.go", "	return len(start.Messages) > 0 && start.Parent == nil",
+			"	return false && start.Parent == nil"},
 	}},
 	{name: "what a start has brought and nobody has read is lost with the end", seed: 1, edits: []edit{
-		{roundOf + "promise.go", "			in.tellParent(in.current())\n			in.startOnceMore()\n",
-			"			in.tellParent(in.current())\n"},
+		{roundOf + "effects.go", "			r.notifyParent(r.current())\n			r.startOnceMore()\n",
+			"			r.notifyParent(r.current())\n"},
 	}},
 	{name: "a start that comes again begins an incarnation once more", seed: 1, edits: []edit{
-		{roundOf + "inbox.go", "	if len(s.Messages) == 0 {\n		return []string{m.ID}\n",
+		{roundOf + "starts.go", "	if len(s.Messages) == 0 {\n		return []string{m.ID}\n",
 			"	if true {\n		return []string{m.ID}\n"},
 	}},
 	{name: "outbox entries that a failed commit was to remove are left to a sweep, which sends a new id", seed: 1,
 		edits: []edit{
-			{loopOf + "commit.go", "			l.o.publisher.Keep(batch.Published) // what",
+			{loopOf + "committer.go", "			c.publisher.Keep(batch.Published) // a sweep",
 				"			_ = batch.Published // what"},
 			{outboxOf + "sweep.go", "	messages, err = s.wanted(ctx, messages)\n",
 				"	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > " +

@@ -19,7 +19,7 @@ import (
 // the broker, and the store goes along it, too.
 type road struct {
 	w      *world
-	name   string // of the process, and which of its lives this is
+	name   string // of the process, with the number of its incarnation
 	onDead func() // called once, when the process dies
 
 	mu      sync.Mutex
@@ -28,13 +28,13 @@ type road struct {
 	over    chan struct{} // closed when it is dead
 	cutTill time.Time
 	noStore bool           // the store is out of reach, too, while it is cut
-	stands  time.Time      // until when it stands still
+	stands  time.Time      // until when it is frozen
 	inCode  time.Duration  // for how long it stops when it next runs code
-	waiting []waiting      // what waits until then, in its order
-	commits int            // how many are under way
+	waiting []waiting      // actions that wait until then, in their order
+	commits int            // how many are in flight
 	ended   time.Time      // when the last commit did
 	turns   int            // how many it had
-	flying  map[string]int // what it publishes just now, by subject
+	flying  map[string]int // messages that it publishes at the moment, by subject
 }
 
 // waiting is something that happens when a process goes on.
@@ -85,9 +85,9 @@ func (r *road) cut(till time.Time, noStore bool) {
 	r.cutTill, r.noStore = till, noStore
 }
 
-// stop is SIGSTOP: until a moment nothing goes out and nothing comes in. All of it waits, and
-// follows in its order, while the world goes on. Timers of the process run out meanwhile, and what
-// they begin waits, too: it is what a process does first that finds all of its timers due.
+// stop is SIGSTOP: until a moment no message leaves or arrives. All actions wait, and follow in
+// their order, while the world goes on. Timers of the process expire meanwhile, and their actions
+// wait, too: the first action of the process finds all of its timers due.
 func (r *road) stop(till time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +112,8 @@ func (r *road) stopInCode(by time.Duration) {
 	r.inCode = by
 }
 
-// isBack tells whether the process does not stand still, nor has just gone on: what it was handed
-// before may still have an effect.
+// isBack reports whether the process is dead, or has run for 10 seconds since its last freeze:
+// until then, messages that it received before may still have an effect.
 func (r *road) isBack() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +134,7 @@ func (r *road) code(instance string) {
 	}
 }
 
-// follow lets happen what has waited.
+// follow runs the postponed actions, in their order.
 func (r *road) follow() {
 	for {
 		r.mu.Lock()
@@ -152,7 +152,7 @@ func (r *road) follow() {
 	}
 }
 
-// kindOf is the first word of what happens.
+// kindOf is the first word of an action.
 func kindOf(what string) string {
 	kind, _, _ := strings.Cut(what, " ")
 	return kind
@@ -257,7 +257,7 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 	}
 	switch {
 	case r.isDead():
-		select { // so that those who try again and again come to an end
+		select { // so that retry loops come to an end
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 		}
@@ -306,7 +306,7 @@ func (r *road) Say(what string, happens func()) {
 	}
 }
 
-// goes tells whether something gets through that nobody confirms.
+// goes reports whether an unconfirmed message gets through.
 func (r *road) goes(f fate, what string) bool {
 	switch {
 	case r.isDead():
@@ -319,7 +319,8 @@ func (r *road) goes(f fate, what string) bool {
 	return true
 }
 
-// Send implements brokersim.Path. What has left the process arrives, whatever becomes of that.
+// Send implements brokersim.Path. A message that has left the process arrives, even if the process
+// dies.
 func (r *road) Send(what string, happens func()) {
 	f := r.fate(what)
 	if f.crashBefore && !r.isDead() {
@@ -386,7 +387,7 @@ func (s storeOf) Load(ctx context.Context, ids []string,
 	return known, err
 }
 
-// Commit may conflict, or happen without anybody knowing.
+// Commit may conflict, or happen without an answer.
 func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result, err error) {
 	what := "commit"
 	if len(b.Turns) > 0 {
@@ -428,18 +429,18 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result,
 	return result, err
 }
 
-func (s storeOf) TakePromises(ctx context.Context, t history.Take) (list []history.Promise, err error) {
-	err = s.reach(ctx, "take promises", func() error { list, err = s.Store.TakePromises(ctx, t); return err })
+func (s storeOf) LeaseOutbox(ctx context.Context, t history.Lease) (list []history.OutboxEntry, err error) {
+	err = s.reach(ctx, "lease outbox", func() error { list, err = s.Store.LeaseOutbox(ctx, t); return err })
 	s.r.w.sweeps(list)
 	return list, err
 }
 
-func (s storeOf) RemovePromises(ctx context.Context, keys []history.PromiseKey) error {
-	return s.reach(ctx, "remove promises", func() error { return s.Store.RemovePromises(ctx, keys) })
+func (s storeOf) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) error {
+	return s.reach(ctx, "remove outbox", func() error { return s.Store.RemoveOutbox(ctx, keys) })
 }
 
-func (s storeOf) TakeOverdue(ctx context.Context, t history.Take) (list []history.Overdue, err error) {
-	err = s.reach(ctx, "take overdue", func() error { list, err = s.Store.TakeOverdue(ctx, t); return err })
+func (s storeOf) LeaseOverdue(ctx context.Context, t history.Lease) (list []history.Overdue, err error) {
+	err = s.reach(ctx, "lease overdue", func() error { list, err = s.Store.LeaseOverdue(ctx, t); return err })
 	return list, err
 }
 

@@ -9,12 +9,13 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// left tells what there still is to do, if anything.
+// left names the remaining work; "" if there is none.
 func (w *world) left() string {
 	for _, j := range w.jobs {
 		if !w.hasEnded(j) {
@@ -40,13 +41,13 @@ func (w *world) left() string {
 	if n := w.broker.Stored(); n > 0 {
 		return fmt.Sprint(n, " messages are left in the broker: ", w.broker.What())
 	}
-	if n, err := w.store.CountPromises(w.context, 10); n > 0 || err != nil {
-		return fmt.Sprint(n, " promises are left in the outbox (", err, ")")
+	if n, err := w.store.CountOutbox(w.context, 10); n > 0 || err != nil {
+		return fmt.Sprint(n, " entries are left in the outbox (", err, ")")
 	}
 	return ""
 }
 
-// verdict lists what is wrong with a world after its end.
+// verdict lists the faults of a world after its end.
 func (w *world) verdict() (faults []string) {
 	w.context = context.Background() // that of the world has ended
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -101,9 +102,9 @@ func (w *world) verdict() (faults []string) {
 	}
 }
 
-// mayEndEarly tells whether the job that a message is for may end before it has read all of its
-// letters: because somebody steers it, or because clients say everything again when the broker has
-// lost something.
+// mayEndEarly reports whether the job of a message may end before it has read all of its mailbox:
+// because a client steers it, or because clients send everything again after the broker has lost
+// messages.
 func (w *world) mayEndEarly(subject string) bool {
 	instance := subject[strings.LastIndexByte(subject, '.')+1:]
 	root, _, isChild := strings.Cut(instance, "~")
@@ -118,19 +119,20 @@ func (w *world) mayEndEarly(subject string) bool {
 	return false
 }
 
-// check has the checker look at everything, as anybody can with `rondo check`.
+// check runs the checker over all instances, as `rondo check` does.
 func (w *world) check() (found []check.Finding) {
 	c := brokersim.Connect(w.broker, nil)
 	defer c.Close()
 	report, err := check.System(w.context, w.store, check.Options{
 		NothingRemoved: w.weather.reborn == 0, Quiescent: true, Broker: c, Dead: c, Prefix: c.Prefix(),
-		Promises: []check.Promises{{Name: "clients", Each: func(yield func(check.Promised, error) bool) {
+		Acknowledgements: []check.Acknowledgements{{Name: "clients", Each: func(yield func(check.Acknowledged,
+			error) bool) {
 			for _, p := range w.said {
 				if w.upset > 0 && isGarbage(p.Instance) {
-					continue // it is not said again
+					continue // clients do not send it again
 				}
-				if p.What == check.PromisedQueue && (w.upset > 0 || w.counts["partitions"] > 0) {
-					continue // it is said again, or may come in another order
+				if p.What == check.AcknowledgedMailbox && (w.upset > 0 || w.counts["partitions"] > 0) {
+					continue // clients send it again, or it may come in another order
 				}
 				if !yield(p, nil) {
 					return
@@ -142,11 +144,11 @@ func (w *world) check() (found []check.Finding) {
 		w.t.Error(err)
 	}
 	return slices.DeleteFunc(report.Findings, func(f check.Finding) bool {
-		return w.upset > 0 && f.Rule == check.LaunchLost // what the broker has lost, and nobody waits for
+		return w.upset > 0 && f.Rule == check.LaunchLost // the broker has lost the start, and no instance waits for it
 	})
 }
 
-// judge looks at what one instance has come to.
+// judge judges the result of one instance.
 func (w *world) judge(info history.Info, steered events.How) error {
 	begins := int64(1)
 	if strings.HasPrefix(info.Instance, "reborn-") { // each start begins an execution, and none continues as new
@@ -160,11 +162,14 @@ func (w *world) judge(info history.Info, steered events.How) error {
 	if !ok {
 		return fmt.Errorf("%s begins with %v", info.Instance, first.Events[0].Fact.Kind())
 	}
+	if strings.Contains(info.Instance, "~") && info.Incarnation != started.Incarnation {
+		return fmt.Errorf("%s was started twice", info.Instance)
+	}
 	if !w.isLast(info.Instance, started) {
 		return fmt.Errorf("%s was started by %s, which was not the last start", info.Instance, started.Message)
 	}
 	var s script
-	if err := (events.JSON{}).Decode(started.Input, &s); err != nil {
+	if err := (codec.JSON{}).Decode(started.Input, &s); err != nil {
 		return err
 	}
 	switch {
@@ -182,7 +187,7 @@ func (w *world) judge(info history.Info, steered events.How) error {
 	return nil
 }
 
-// tail tells what came last.
+// tail lists the last events.
 func tail(ctx context.Context, r history.Reader, instance string) (s string) {
 	x, err := history.Export(ctx, r, instance, 0)
 	if err != nil {

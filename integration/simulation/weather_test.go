@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// weather is what goes wrong in a world: how likely it is for each thing that a process does
-// outside, and what happens to everybody at some moments. Each seed has only some of it, so that
-// rare things get a chance beside others that would hide them.
+// weather has the probabilities of faults in a world: for each side effect of a process, and for
+// all processes at some moments. Each seed has only some faults, so that rare ones get a chance
+// beside others that would hide them.
 type weather struct {
-	lost, unanswered, deaf, late float64 // what is said, answers, what needs no answer; and what takes seconds
+	lost, unanswered, deaf, late float64 // requests, answers, unconfirmed messages; and those that take seconds
 	contended, ambiguous         float64 // commits
 	crash                        float64 // of a process, before or after anything that it does
-	twice                        float64 // clients say it again
+	twice                        float64 // clients send a message twice
 	dedupes                      time.Duration
 	brokerAhead, storeAhead      time.Duration
 	orchestratorsAhead           [2]time.Duration
 	// remembers is how many messages of former executions an execution knows.
 	remembers int
-	// startsOrSends has clients send letters together with starts that restart what has ended.
+	// startsOrSends has clients send mailbox messages with starts that restart ended instances.
 	startsOrSends bool
 	disasters     []disaster
 	lasts         time.Duration // then it is calm
@@ -35,7 +35,7 @@ type weather struct {
 	odd        bool          // clients set headers that are not theirs to set
 	deletes    bool          // an operator deletes instances whose ids are used again
 	reborn     int           // so many ids are used again while messages for the former instance are in flight
-	postbox    int           // so many instances get letters in bursts while they continue as new
+	postbox    int           // so many instances get mailbox messages in bursts while they continue as new
 }
 
 // A disaster happens at a moment.
@@ -46,7 +46,7 @@ type disaster struct {
 	by   time.Duration // how much of it
 }
 
-// what disasters there are.
+// disasters are all kinds of disasters.
 var disasters = strings.Fields(
 	"kill kill kill cut cutoff stop stop restart powerloss powerloss forget disconnect partitions brokerclock")
 
@@ -103,12 +103,12 @@ func forecast(r *rand.Rand) weather {
 	return w
 }
 
-// losing are the disasters after which clients say everything again, or what they say may come in
+// losing are the disasters after which clients send everything again, or their messages may come in
 // another order.
 var losing = strings.Fields("partitions powerloss forget")
 
-// company draws what else happens in a world. It has a source of its own, so that the rest of a
-// seed stays what it is.
+// company draws the other events of a world. It has a source of its own, so that the rest of a seed
+// stays the same.
 func (w *weather) company(r *rand.Rand) {
 	one := func(in int) bool { return r.IntN(in) == 0 }
 	if one(7) {
@@ -172,7 +172,7 @@ func (w weather) String() string {
 	return strings.TrimSuffix(b.String(), ", ")
 }
 
-// fate is what becomes of one thing that a process does outside.
+// fate is the outcome of one side effect of a process.
 type fate struct {
 	after                                time.Duration // it takes this long
 	chance                               float64       // for whatever else
@@ -181,7 +181,7 @@ type fate struct {
 	contended, ambiguous, twice, unheard bool
 }
 
-// fateOf draws it, from the seed, who does what, and for which time.
+// fateOf draws a fate from the seed, the process, the effect, and its count.
 func (w weather) fateOf(seed uint64, who, what string, nth int, calm bool) fate {
 	h := fnv.New64a()
 	var b [16]byte

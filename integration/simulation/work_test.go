@@ -12,13 +12,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// A script is a random orchestration: what it does step by step, and what it has computed so far.
-// What it returns is known beforehand (see want), because each step mixes something known into the
-// sum: whatever is done twice, left out, or done in another order shows in the result.
+// A script is a random orchestration: its steps, and its result so far. The final result is known
+// beforehand (see want), because each step mixes a known number into the sum: a step that is done
+// twice, left out, or done in another order shows in the result.
 type script struct {
 	Sum     int64
-	Letters int64 // the sum of the letters it has read
+	Letters int64 // the sum of the mailbox messages it has read
 	Ops     []op
+	Due     time.Time `json:",omitzero"` // it must not start before
 }
 
 // An op is one step of a script.
@@ -27,17 +28,17 @@ type op struct {
 	N   int           `json:",omitempty"`
 	For time.Duration `json:",omitempty"`
 	Sub [][]op        `json:",omitempty"` // of children
-	Any bool          `json:",omitempty"` // what it posts may come in any order
+	Any bool          `json:",omitempty"` // posted messages may come in any order
 }
 
-// result is what a script returns.
+// result is the output of a script.
 type result struct{ Sum, Letters int64 }
 
 var (
 	scripted = orchestration.Define[script, result]("script")
-	letters  = orchestration.DefineQueue[int64]("letters")
-	own      = orchestration.DefineQueue[int64]("own")
-	total    = orchestration.DefineKey[int64]("total")
+	letters  = orchestration.DefineMailbox[int64]("letters")
+	own      = orchestration.DefineMailbox[int64]("own")
+	total    = orchestration.DefineValue[int64]("total")
 	stage    = orchestration.DefineStatus[string]()
 
 	double = activity.Define[int64, int64]("double", activity.Retry(1))
@@ -51,7 +52,7 @@ var (
 func works(r *road) []activity.Binding {
 	executes := func(f func(context.Context, int64) (int64, error)) func(context.Context, int64) (int64, error) {
 		return func(ctx context.Context, n int64) (int64, error) {
-			info := activity.InfoOf(ctx)
+			info := activity.Info(ctx)
 			what := fmt.Sprint("activity ", info.Activity, " of ", info.Instance)
 			r.Stand(ctx, what)
 			r.w.executed(r, info)
@@ -69,30 +70,30 @@ func works(r *road) []activity.Binding {
 		}
 	}
 	return []activity.Binding{
-		double.With(executes(func(_ context.Context, n int64) (int64, error) { return 2 * n, nil })),
-		flaky.With(executes(func(ctx context.Context, n int64) (int64, error) {
-			if a := activity.InfoOf(ctx).Attempt; a < 3 {
+		double.Bind(executes(func(_ context.Context, n int64) (int64, error) { return 2 * n, nil })),
+		flaky.Bind(executes(func(ctx context.Context, n int64) (int64, error) {
+			if a := activity.Info(ctx).Attempt; a < 3 {
 				return 0, fmt.Errorf("attempt %d fails", a)
 			}
 			return 3 * n, nil
 		})),
-		broken.With(executes(func(context.Context, int64) (int64, error) {
+		broken.Bind(executes(func(context.Context, int64) (int64, error) {
 			return 0, activity.Errorf("broken", "it always fails")
 		})),
-		slow.With(executes(func(ctx context.Context, n int64) (int64, error) { return n, takes(ctx, verySlow) })),
-		long.With(executes(func(ctx context.Context, n int64) (int64, error) {
+		slow.Bind(executes(func(ctx context.Context, n int64) (int64, error) { return n, takes(ctx, verySlow) })),
+		long.Bind(executes(func(ctx context.Context, n int64) (int64, error) {
 			return n, takes(ctx, time.Duration(n))
 		})),
 	}
 }
 
-// verySlow is longer than anything is held up, and short enough that what is executed for nobody
-// comes to its end.
+// verySlow is longer than anything is held up, and short enough that an execution without a waiter
+// ends.
 const verySlow = 10 * time.Minute
 
 func mix(sum, x int64) int64 { return (sum*31 + x) % 1_000_003 }
 
-// small keeps what is handed to others small.
+// small keeps inputs of activities and children small.
 func small(sum int64) int64 { return sum % 1000 }
 
 func approval(n int) orchestration.Event[int64] {
@@ -101,14 +102,17 @@ func approval(n int) orchestration.Event[int64] {
 
 // player is the code of the orchestration, in one process.
 func player(r *road) orchestration.Binding {
-	return scripted.With(func(ctx *orchestration.Context, s script) (result, error) { return play(ctx, s, r) })
+	return scripted.Bind(func(ctx *orchestration.Context, s script) (result, error) { return play(ctx, s, r) })
 }
 
 func play(ctx *orchestration.Context, s script, r *road) (result, error) {
+	if early := s.Due.Sub(ctx.Now()); early > apart {
+		return result{}, fmt.Errorf("it has started %v before its time", early)
+	}
 	for i, o := range s.Ops {
 		r.code(ctx.Instance())
 		if o.Do == "roll" {
-			return scripted.ContinueAsNew(ctx, script{s.Sum, s.Letters, s.Ops[i+1:]})
+			return scripted.ContinueAsNew(ctx, script{Sum: s.Sum, Letters: s.Letters, Ops: s.Ops[i+1:]})
 		}
 		if err := perform(ctx, o, &s); err != nil {
 			return result{}, err
@@ -143,7 +147,7 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 		x, err = 5, ctx.Sleep(o.For)
 	case "race":
 		late := ctx.Timer(o.For)
-		if x = 7; ctx.Select(slow.Start(ctx, 1), late) != late && ctx.Err() == nil {
+		if x = 7; ctx.Race(slow.Start(ctx, 1), late) != late && ctx.Err() == nil {
 			x = 8
 		}
 		err = ctx.Err()
@@ -159,7 +163,7 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 		}
 	case "detach":
 		x = 11
-		_, err = scripted.Detach(ctx, script{Sum: small(s.Sum), Ops: o.Sub[0]})
+		err = detach(ctx, script{Sum: small(s.Sum), Ops: o.Sub[0]})
 	case "read":
 		for range o.N {
 			var y int64
@@ -173,7 +177,7 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 		x, err = approval(o.N).Wait(ctx)
 	case "post":
 		for i := range o.N {
-			if err = own.Send(ctx, ctx.Instance(), int64(i)); err != nil {
+			if err = own.SendFrom(ctx, ctx.Instance(), int64(i)); err != nil {
 				break
 			}
 		}
@@ -185,11 +189,11 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 		}
 		x = 29
 	case "hurry":
-		ctx.Select(double.Start(ctx, small(s.Sum)), ctx.Timer(o.For)) // whichever comes first: the other one comes late
+		ctx.Race(double.Start(ctx, small(s.Sum)), ctx.Timer(o.For)) // whichever comes first: the other one comes late
 		x, err = 31, ctx.Err()
 	case "far": // the timer is withdrawn before it is due, mostly before it is published
 		late := ctx.Timer(o.For)
-		ctx.Select(double.Start(ctx, small(s.Sum)), late)
+		ctx.Race(double.Start(ctx, small(s.Sum)), late)
 		x, err = 37, ctx.Err()
 	case "long":
 		x = 41
@@ -217,7 +221,25 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 	return nil
 }
 
-// want tells what a script returns.
+// apart is more than the clocks of the broker and the orchestrators differ by.
+const apart = 5 * time.Second
+
+// detach starts a script that no instance waits for, with options that its sum tells.
+func detach(ctx *orchestration.Context, s script) error {
+	var opts []orchestration.DetachOption
+	if n := s.Sum; n%2 == 0 {
+		s.Due = ctx.Now().Add(time.Duration(n) * 20 * time.Millisecond)
+		opts = append(opts, orchestration.At(s.Due))
+	}
+	if s.Sum%3 == 0 { // a message, which the script reads first
+		s.Ops = append([]op{{Do: "read", N: 1}}, s.Ops...)
+		opts = append(opts, orchestration.WithMessage(letters, 1), orchestration.RestartFinished())
+	}
+	_, err := scripted.Detach(ctx, s, opts...)
+	return err
+}
+
+// want returns the right output of a script.
 func want(s script) result {
 	letter := int64(0)
 	for _, o := range s.Ops {
@@ -337,8 +359,8 @@ func brief(r *rand.Rand, kinds string, most int) (ops []op) {
 	return ops
 }
 
-// inAnyOrder allows what is posted to come in any order, as it may while the number of partitions
-// changes.
+// inAnyOrder allows posted messages to come in any order, as they may while the number of
+// partitions changes.
 func inAnyOrder(ops []op) {
 	for i := range ops {
 		ops[i].Any = ops[i].Do == "post"
@@ -354,7 +376,7 @@ func duration(r *rand.Rand, least, most time.Duration) time.Duration {
 	return time.Duration(float64(least) + f*f*f*float64(most-least))
 }
 
-// letterCount is how many letters a script reads.
+// letterCount is how many mailbox messages a script reads.
 func letterCount(ops []op) (n int) {
 	for _, o := range ops {
 		if o.Do == "read" {

@@ -35,27 +35,27 @@ type world struct {
 	store   *sqlite.Store
 	hosts   []*host
 	jobs    []*job
-	undone  string // what there was still to do at the end
+	undone  string // the work that remained at the end
 	found   []check.Finding
 	finish  context.CancelFunc // of everything
 	context context.Context
 
 	mu     sync.Mutex
-	called bool   // everything was said to the drop-in
+	called bool   // all messages were sent to the drop-in
 	noted  uint64 // of all that has happened, in any order
 	log    *strings.Builder
 	counts map[string]int
 	stands map[string]stands
-	said   []check.Promised // what clients were promised
-	upset  int              // how often the broker has lost something
-	faults []string         // what was seen to be wrong while it happened
+	said   []check.Acknowledged // the acknowledgements of clients
+	upset  int                  // how often the broker has lost something
+	faults []string             // faults that were seen during the run
 	journal
 }
 
-// outcome is what became of a world.
+// outcome is the result of a world.
 type outcome struct {
 	seed   uint64
-	faults []string // what is wrong
+	faults []string // faults of the services
 	noted  uint64
 	took   time.Duration // on its own clock
 	counts map[string]int
@@ -66,7 +66,7 @@ type outcome struct {
 // runWorld lets a seed happen.
 func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 	synctest.Test(t, func(t *testing.T) {
-		// a bubble begins in 2000, which is before the ids of promises do
+		// a bubble begins in 2000, which is before the ids of outbox entries do
 		<-time.After(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 		w := create(t, seed)
 		if logged {
@@ -93,7 +93,8 @@ func create(t *testing.T, seed uint64) *world {
 	w.weather.company(guests)
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = brokersim.NewBroker(brokersim.Options{
-		Partitions: 1 + r.IntN(6), InboxWait: 5 * time.Second, WorkWait: 30 * time.Second, MemberLease: 3 * time.Second,
+		Partitions: 1 + r.IntN(6), InboxAckWait: 5 * time.Second, TaskAckWait: 30 * time.Second,
+		MemberLease:  3 * time.Second,
 		SessionLease: 30 * time.Second, Dedupes: w.weather.dedupes,
 	})
 	w.broker.Skew(w.weather.brokerAhead)
@@ -142,9 +143,8 @@ func (w *world) run() {
 	all.Wait()
 }
 
-// tooLate is how long after everything is calm the work must have ended: what a lost message holds
-// up is found within 77 seconds, and a script may lose one at each step only as long as it is not
-// calm.
+// tooLate bounds the time from the calm to the end of all work: recovery finds a lost message
+// within 77 seconds, and a script loses one at each step only before the calm.
 const tooLate = 20 * time.Minute
 
 // await waits until all work has ended and nothing is left.
@@ -157,16 +157,16 @@ func (w *world) await() {
 		if w.undone = w.left(); w.undone != "" {
 			continue
 		}
-		if w.found = w.check(); len(w.found) == 0 { // what was late may still be on its way
+		if w.found = w.check(); len(w.found) == 0 { // late messages may still be in flight
 			return
 		}
 	}
 }
 
-// calm tells whether nothing goes wrong any more.
+// calm reports whether the faults are over.
 func (w *world) calm() bool { return time.Since(w.begun) > w.weather.lasts }
 
-// note writes down what happens.
+// note logs an event.
 func (w *world) note(who, what string) {
 	at := time.Since(w.begun)
 	h := fnv.New64a()
@@ -190,7 +190,7 @@ func (w *world) count(what string) {
 	w.counts[what]++
 }
 
-// happened tells whether there was such a disaster.
+// happened reports whether there was such a disaster.
 func (w *world) happened(what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,7 +254,7 @@ func (w *world) strike(d disaster) {
 	}
 }
 
-// upsets tells everybody that the broker was away.
+// upsets notes that the broker was away, and cuts all connections.
 func (w *world) upsets() {
 	w.mu.Lock()
 	w.upset++
@@ -311,7 +311,7 @@ func (h *host) live() {
 			_ = c.Close()
 		})
 		select {
-		case <-dead: // the next one comes while what is left of this one fades away
+		case <-dead: // the next incarnation starts while goroutines of this one end
 		case <-ended:
 		}
 		f := h.w.weather.fateOf(h.w.seed, r.name, "rest", 1, false)
@@ -363,27 +363,30 @@ const decideTakes = time.Microsecond
 func (w *world) orchestrate(i int) func(context.Context, *road, *brokersim.Bus) error {
 	return func(ctx context.Context, r *road, c *brokersim.Bus) error {
 		config := orchestrator.Config{
-			ID: fmt.Sprint("o", i), Logger: quiet, Deciders: 1, Round: round.Config{Remembered: w.weather.remembers},
-			Now: func() time.Time {
-				// Each turn takes a moment to decide. Otherwise the scheduler of Go would choose
-				// which of the turns that are decided at one moment share a commit.
-				<-time.After(decideTakes)
-				return time.Now().Add(w.weather.orchestratorsAhead[i])
-			},
-			// The watch over code stands still together with the code. What else the process does
-			// is no computing of code, so how much CPU time it uses is not known.
-			CPU: func() (time.Duration, bool) {
-				r.Stand(ctx, "watch")
-				return 0, false
-			},
-			Jitter: func(what string, most time.Duration) time.Duration {
-				return time.Duration(r.fate("jitter of "+what).chance * float64(most))
+			ID: fmt.Sprint("o", i), Logger: quiet, RoundConcurrency: 1,
+			Round: round.Config{Remembered: w.weather.remembers},
+			Clocks: orchestrator.Clocks{
+				Now: func() time.Time {
+					// Each turn takes a moment to decide. Otherwise the scheduler of Go would
+					// choose which of the turns that are decided at one moment share a commit.
+					<-time.After(decideTakes)
+					return time.Now().Add(w.weather.orchestratorsAhead[i])
+				},
+				// The watch over code freezes together with the code. The other work of the process
+				// is not code, so how much CPU time it uses is not known.
+				CPU: func() (time.Duration, bool) {
+					r.Stand(ctx, "watch")
+					return 0, false
+				},
+				Jitter: func(what string, most time.Duration) time.Duration {
+					return time.Duration(r.fate("jitter of "+what).chance * float64(most))
+				},
 			},
 		}
 		if w.weather.flood > 0 {
 			config.Round.FailUnregistered = 40 * time.Second
 		}
-		code, err := orchestration.NewRegistry(player(r), dropIn.With(playDropIn))
+		code, err := orchestration.NewRegistry(player(r), dropIn.Bind(playDropIn))
 		if err != nil {
 			return err
 		}
@@ -402,7 +405,7 @@ func (w *world) labour(ctx context.Context, r *road, c *brokersim.Bus) error {
 		return err
 	}
 	x, err := worker.New(c, acts,
-		worker.Config{ID: name, Logger: quiet, DrainTimeout: 5 * time.Second, Grace: time.Second})
+		worker.Config{ID: name, Logger: quiet, ShutdownTimeout: 5 * time.Second, CancelGrace: time.Second})
 	if err != nil {
 		return err
 	}

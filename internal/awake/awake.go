@@ -1,6 +1,6 @@
-// Package awake measures time in which this process did not stand still. A process that was stopped
-// (SIGSTOP), or whose machine was paused, finds on the wall clock that everything has taken too
-// long; who judges by such a clock does harm to what was paused with it.
+// Package awake measures time in which this process did not stand still. When a process was stopped
+// (SIGSTOP), or its machine was paused, everything seems to have taken too long by the wall clock.
+// A timeout by that clock would harm work that was paused, too.
 package awake
 
 import (
@@ -36,8 +36,8 @@ func (c *Clock) Now() time.Duration {
 	return c.went + c.bounded(time.Now())
 }
 
-// bounded is what counts of the time since the last tick.
+// bounded is the part of the time since the last tick that counts.
 func (c *Clock) bounded(now time.Time) time.Duration { return Passed(c.period, now.Sub(c.at)) }
 
-// Passed is what counts of the time between two ticks.
+// Passed is the part of the time between two ticks that counts.
 func Passed(period, passed time.Duration) time.Duration { return max(0, min(passed, 2*period)) }

@@ -18,7 +18,7 @@ func TestAPauseCountsAsOneTick(t *testing.T) {
 		if got := c.Now(); got != 3*time.Second {
 			t.Errorf("after three ticks: %v", got)
 		}
-		<-time.After(time.Minute) // nobody ticks: the process stands still
+		<-time.After(time.Minute) // without ticks: the process stands still
 		if got := c.Now(); got != 5*time.Second {
 			t.Errorf("when it goes on: %v", got)
 		}

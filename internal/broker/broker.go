@@ -1,29 +1,31 @@
-// Package broker is how messages travel: the contract of the broker.
-// [github.com/rondo-run/rondo/internal/broker/nats] keeps it on NATS JetStream, and is the one
-// package that knows NATS. The suite [github.com/rondo-run/rondo/internal/broker/brokertest] says
-// whether an implementation keeps it.
+// Package broker is the contract of the message broker. Package
+// [github.com/rondo-run/rondo/internal/broker/nats] implements it on NATS JetStream, and is the
+// only package that uses NATS. The suite [github.com/rondo-run/rondo/internal/broker/brokertest]
+// checks an implementation.
 //
-// # What travels
+// # Subjects
 //
-//	to instances   rondo.<verb>.<name>.<instance>                         the inbox, in partitions
-//	to workers     rondo.work.<tag>.<activity>.<place>.<instance>         a queue for each tag and activity
-//	to people      rondo.dead.<the subject it had>                        dead letters
-//	on the side    rondo.notice.…, rondo.api.…                            not stored: who missed them asks
+//	to instances    rondo.<verb>.<name>.<instance>                     the inbox, in partitions
+//	to workers      rondo.task.<tag>.<activity>.<ref>.<instance>       a task queue for each tag and activity
+//	dead letters    rondo.dead.<the former subject>
+//	not stored      rondo.notification.…, rondo.api.…                  a subscriber that misses one asks
 //
-// All messages of one instance are in one partition of the inbox, whoever publishes them: the
-// broker computes it. Nobody else has to know how many partitions there are, and their number can
-// be changed while messages travel.
+// All messages of an instance are in the same partition of the inbox: the broker computes it from
+// the instance id. Publishers need not know the number of partitions, and an operator can change it
+// while messages are in flight.
 //
-// # What is promised
+// # Guarantees
 //
-//   - A message that was stored is handed out until somebody acknowledges it: at least once, and
-//     sometimes more often. Whoever takes it must be able to tell that it was taken before.
-//   - The messages of an instance are handed out in the order in which they were stored, also when
-//     the receiver before has died holding some of them. An exception is what was given back: it
-//     comes again when its delay is over. And what instances that run wait for goes ahead (see
-//     [events.Verb.Ahead]): in its own order, however much of what people say waits.
-//   - A message that is not to be taken before a moment is not handed out before it.
-//   - What is withdrawn is not handed out any more. Who holds it already is told, and can ask.
+//   - The broker delivers a stored message until a consumer acknowledges it: at least once. The
+//     consumer must recognise a message that it has processed before.
+//   - The broker delivers the messages of an instance in the order in which it stored them, also
+//     after a receiver died with some of them in flight. There are two exceptions. A message with a
+//     negative acknowledgement is redelivered after its delay. And results and timers, which
+//     running instances wait for, go ahead of messages from clients (see [events.Verb.Ahead]), in
+//     an order of their own.
+//   - The broker does not deliver a delayed message before its time.
+//   - The broker does not deliver a withdrawn message. A worker that holds it already is notified,
+//     and can ask.
 package broker
 
 import (
@@ -36,22 +38,21 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Delivery is a message that was handed out, to be settled by exactly one of the methods Ack,
-// Nak and DeadLetter of its Hold.
+// Delivery is a delivered message, to be settled by Ack or Nak of its Hold.
 type Delivery struct {
 	// Subject is the one it was published on.
 	Subject string
 	Header  events.Header
 	Body    []byte
-	// Partition is where it waited, if it is for an instance.
+	// Partition is the partition that it was received from, if it is for an instance.
 	Partition int
 	// Sequence identifies the message among those of its kind, and orders the stored messages of a
 	// partition.
 	Sequence uint64
-	// Scheduled tells that the broker has published it itself, as it does again and again.
+	// Scheduled says that the broker published it itself, for a schedule.
 	Scheduled bool
-	// Passed tells that it has come without being stored.
-	Passed bool
+	// Direct says that it was delivered directly, without being stored.
+	Direct bool
 	// NumDelivered counts the deliveries of the message, this one included.
 	NumDelivered int
 	// StoredAt is when the broker stored the message, or when a directly delivered message arrived.
@@ -61,37 +62,37 @@ type Delivery struct {
 	Hold Hold
 }
 
-// ID identifies a message that brings no id. It is the same for each delivery of the message.
+// ID identifies a message without an id of its own. It is the same for each delivery of the
+// message.
 func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Sequence, d.StoredAt.UnixMicro()) }
 
-// Hold is the broker's side of a delivery. Its methods do not block and may be called concurrently.
-// When their effect is lost, the message comes again.
+// Hold settles a delivery. Its methods do not block and may be called concurrently. When their
+// effect is lost, the broker redelivers the message.
 type Hold interface {
-	// Ack removes the message for good.
+	// Ack acknowledges the message, which removes it for good.
 	Ack()
-	// Nak gives it back, to come again after a delay. A result that has come past the broker
-	// comes again through it at once.
+	// Nak is the negative acknowledgement: the broker redelivers the message after a delay. A
+	// result that was delivered directly is published to the stream at once.
 	Nak(after time.Duration)
-	// InProgress keeps it from being handed out again for as long as when it was handed out, if it
-	// is stored.
+	// InProgress restarts the ack wait of a stored message.
 	InProgress()
-	// AckSubject is with what another process can settle it instead of this one: see [Handovers].
-	// It is empty if none can.
+	// AckSubject is the subject by which another process can settle the message instead of this
+	// one: see [Handovers]. It is empty if no other process can.
 	AckSubject() string
 }
 
-// PassedHold is the Hold of work that was passed on without being stored (see [WorkQueue].Offer).
-// Whoever has passed it on has it stored when it takes its time, or when nobody says what becomes
-// of it. What is said and what the worker does are decided in one place, so that it is executed by
-// one worker only as long as no process dies, no connection breaks, and the worker does not stand
-// still for longer than it is waited for.
-type PassedHold interface {
+// DirectHold is the Hold of a task that was delivered directly (see [TaskQueue].Offer). The
+// orchestrator that delivered the task has it stored when its execution takes long, or when the
+// worker does not respond. The orchestrator's decision and the worker's are serialized, so that a
+// single worker executes the task as long as no process dies, no connection breaks, and the worker
+// does not freeze for longer than the orchestrator waits.
+type DirectHold interface {
 	Hold
-	// Begin tells, just before the work is executed, whether it may be. If not, it is stored, or
-	// will be.
+	// Begin reports, just before the execution, whether the worker may execute the task. If not, it
+	// is stored, or will be.
 	Begin() bool
-	// Finish is Ack, and tells whether that is final. If not, the work is stored, or may be, and
-	// must be known as done when it comes.
+	// Finish is Ack, and reports whether that is final. If not, the task is stored, or may be, and
+	// the worker must recognise it as done when it is delivered.
 	Finish() (final bool)
 }
 
@@ -100,28 +101,27 @@ type PassedHold interface {
 // Publisher stores messages.
 type Publisher interface {
 	// Publish stores messages, those for one instance in their order, and returns when all are
-	// stored. A result may be passed to whoever waits for it instead (see [events.Wire]); then it
-	// returns when that one has settled it. So may work, to a worker. A Wire that purges withdraws
-	// what was stored before. It tries again what may work, until the context ends, and limits how
-	// much is on its way at once, over all callers.
+	// stored. A result or a task may be delivered directly instead (see [events.Wire]); then
+	// Publish returns when the receiver has settled it. A Wire that purges withdraws a stored
+	// message. Publish retries transient errors until the context ends, and limits the messages in
+	// flight over all callers.
 	//
-	// A [*Refused] lists what the broker will never take; everything else was stored then. After
-	// any other error, each message may be stored or not; as their ids are the same, publishing
-	// them again is harmless.
+	// A [*Refused] lists the messages that the broker will never store; all others are stored then.
+	// After any other error, each message may be stored or not; as their ids are the same,
+	// publishing them again is harmless.
 	Publish(ctx context.Context, messages ...events.Wire) error
-	// Has tells whether a message for a worker, or one that is delayed, is still stored and not
-	// acknowledged.
+	// Has reports whether a task, or a delayed message, is still stored and not acknowledged.
 	Has(ctx context.Context, message events.Wire) (bool, error)
 }
 
-// Many is what a publisher may be besides, that can tell of many messages at once.
+// Many is an optional interface of a [Publisher] that can look up many messages at once.
 type Many interface {
-	// HasMany is Has for many messages, with one difference: it may say of a message that is there
-	// that it is not. Ask Has then.
+	// HasMany is Has for many messages, with one difference: it may report false for a message that
+	// is stored. Ask Has then.
 	HasMany(ctx context.Context, messages []events.Wire) ([]bool, error)
 }
 
-// Refused is the error about messages that the broker will never take.
+// Refused is the error about messages that the broker will never store.
 type Refused struct {
 	Messages []events.Wire
 	Reasons  []error // one for each message
@@ -134,27 +134,27 @@ func (e *Refused) Error() string {
 
 // ---- The inbox of the instances.
 
-// Inbox hands out messages for instances.
+// Inbox delivers messages for instances.
 type Inbox interface {
-	// Partitions tells which partitions there are.
+	// Partitions returns the partitions of the inbox.
 	Partitions(ctx context.Context) (Partitions, error)
-	// Receive hands the messages of a partition to take, until the context ends; then it returns
-	// nil. It fails when the partition is gone from the broker; who wants to go on calls it again.
-	// What goes ahead comes one after the other, and so does everything else, beside it: take is
-	// called by two goroutines. While it blocks for one of them, nothing more of its lane is handed
-	// out beyond a bounded number. Several may receive from one partition; each message then goes
-	// to one of them.
+	// Receive calls take for the messages of a partition, until the context ends; then it returns
+	// nil. It fails when the partition is gone from the broker; the caller may call it again. Two
+	// goroutines call take, one for each lane: results and timers, and messages from clients. Each
+	// lane is in order. While take blocks, the broker delivers a bounded number of messages of that
+	// lane. Several receivers of one partition share its messages.
 	Receive(ctx context.Context, partition int, take func(Delivery)) error
-	// Backlog tells how many messages of a partition wait, and how many are handed out and not
+	// Backlog counts the messages of a partition that wait, and those that are delivered and not
 	// settled.
 	Backlog(ctx context.Context, partition int) (Backlog, error)
 }
 
-// Partitions tells which partitions of the inbox there are.
+// Partitions lists the partitions of the inbox.
 type Partitions struct {
-	// Count is how many new messages are spread over: 0 to Count-1.
+	// Count is the number of partitions that new messages go to: 0 to Count-1.
 	Count int
-	// Draining are further ones, from when there were more, that may hold messages still.
+	// Draining lists further partitions that may still have messages, because their number was
+	// reduced.
 	Draining []int
 }
 
@@ -172,11 +172,11 @@ func (p Partitions) Equal(q Partitions) bool {
 	return p.Count == q.Count && slices.Equal(p.Draining, q.Draining)
 }
 
-// Backlog tells what has not been settled.
+// Backlog counts messages that are not settled.
 type Backlog struct {
-	// Waiting were not handed out yet. Held are handed out.
+	// Waiting counts the messages that are not delivered yet, Held those that are.
 	Waiting, Held int64
-	// Receivers counts those who are asking for messages.
+	// Receivers counts the pull requests that wait for messages.
 	Receivers int
 }
 
@@ -189,19 +189,19 @@ type DeadLetters interface {
 
 // DeadLetterStore lists, shows, replays and drops dead letters.
 type DeadLetterStore interface {
-	// DeadLetters gives dead letters, oldest first, those behind a place: 0 for all. There are no
-	// more if fewer come than were asked for.
+	// DeadLetters returns dead letters after a sequence number, oldest first: 0 for all. There are
+	// no more if it returns fewer than limit.
 	DeadLetters(ctx context.Context, after uint64, limit int) ([]DeadLetter, error)
-	// DeadLetter gives one; [ErrNoLetter] if there is none at that place.
+	// DeadLetter returns one; [ErrNoLetter] if there is none with that sequence number.
 	DeadLetter(ctx context.Context, place uint64) (DeadLetter, error)
-	// Replay publishes a dead letter once more as the message that it was, with its id, and drops
-	// it then.
+	// Replay publishes a dead letter once more as its former message, with its id, and then drops
+	// it.
 	Replay(ctx context.Context, place uint64) error
 	// Drop removes a dead letter.
 	Drop(ctx context.Context, place uint64) error
 }
 
-// ErrNoLetter says that there is no dead letter at a place.
+// ErrNoLetter reports that no dead letter has a sequence number.
 var ErrNoLetter = errors.New("there is no such dead letter")
 
 // DeadLetter is a message that could not be processed.
@@ -222,64 +222,65 @@ type DeadLetter struct {
 
 // Cause is why a message was dead-lettered.
 type Cause struct {
-	// Reason is a word that can be counted and searched for, Detail says it for people.
+	// Reason is a word to count and to search for, Detail a sentence for operators.
 	Reason, Detail string
-	// By is who says so.
+	// By is the process that dead-lettered it.
 	By       string
 	Attempts int
 }
 
-// ---- Work.
+// ---- Activity tasks.
 
-// WorkBroker hands out work.
-type WorkBroker interface {
-	// Queues lists the queues that somebody has put work into or taken work from.
-	Queues(ctx context.Context) ([]Queue, error)
-	// OpenQueue gives the work of a queue. It makes the queue if need be; if it may not, the error
-	// wraps [ErrNoQueue].
-	OpenQueue(ctx context.Context, q Queue) (WorkQueue, error)
-	// Withdrawals calls told with the subject of each piece of work that is withdrawn, from queues
-	// with one of the tags (nil: any), until stop is called. It may miss some.
+// TaskQueues delivers activity tasks.
+type TaskQueues interface {
+	// Queues lists the task queues that tasks were published to or taken from.
+	ListTaskQueues(ctx context.Context) ([]TaskQueueName, error)
+	// OpenTaskQueue opens a task queue. It creates the queue if it is missing; if this user has no
+	// permission to do so, the error wraps [ErrNoTaskQueue].
+	OpenTaskQueue(ctx context.Context, q TaskQueueName) (TaskQueue, error)
+	// Withdrawals calls told with the subject of each task that is withdrawn, from task queues with
+	// one of the tags (nil: any), until stop is called. It may miss some.
 	Withdrawals(tags []string, told func(subject string)) (stop func(), err error)
-	// WorkBacklog tells what waits in a queue, and whether anybody asks for it. It makes nothing.
-	WorkBacklog(ctx context.Context, q Queue) (Backlog, error)
-	// Stored tells whether a delivery is still there: if not, it was withdrawn, or somebody has
-	// acknowledged it.
+	// TaskBacklog counts the tasks of a task queue, and the pull requests for them. It creates
+	// nothing.
+	TaskBacklog(ctx context.Context, q TaskQueueName) (Backlog, error)
+	// Stored reports whether the message of a delivery is still stored: if not, it was withdrawn or
+	// acknowledged.
 	Stored(ctx context.Context, d Delivery) (bool, error)
 }
 
-// ErrNoQueue says that a queue of work does not exist yet, and may not be made here.
-var ErrNoQueue = errors.New("the queue does not exist yet, and may not be made here")
+// ErrNoTaskQueue reports that a task queue is missing, and that this user has no permission to
+// create it.
+var ErrNoTaskQueue = errors.New("the queue does not exist yet, and may not be made here")
 
-// Queue names a queue of work.
-type Queue struct{ Tag, Activity string }
+// Queue names a task queue.
+type TaskQueueName struct{ Tag, Activity string }
 
-// WorkQueue is the work of one queue.
-type WorkQueue interface {
-	// Take asks for up to n deliveries, hands them to take as they come, and returns when there
-	// were n, or when it has waited long enough, or when the context ends; then it returns how many
-	// there were. It is not an error that there were none. What comes when the context has ended
-	// goes to somebody else at once; in a cluster it may be lost between two servers just then, and
-	// comes again when its time with this worker is over.
+// TaskQueue takes tasks from one task queue.
+type TaskQueue interface {
+	// Take asks for up to n deliveries, calls take for each as it arrives, and returns their number
+	// when n have arrived, when it has waited long enough, or when the context ends. None is not an
+	// error. A task that arrives after the context has ended is returned to the queue at once; in a
+	// cluster it may get lost between two servers just then, and is redelivered after its ack wait.
 	Take(ctx context.Context, n int, take func(Delivery)) (int, error)
-	// Offer calls take for work that is passed on without being stored (see [events.Wire]), until
-	// stop is called. Who has published it keeps it until its hold is acknowledged. What take does
-	// not want, or gives back, is stored, and so is what is not acknowledged after [LastsAfter]: by
-	// then nobody waits for it any more, and the hold does nothing. What is stored then says under
-	// which name it is held ([events.HeaderHeld]), so that whoever takes it can hand it over. A
-	// broker that knows no such way calls nobody.
+	// Offer calls take for tasks that are delivered directly (see [events.Wire]), until stop is
+	// called. The publisher keeps a task until its Hold is acknowledged. It stores a task that take
+	// refuses, a task with a negative acknowledgement, and a task that is not acknowledged after
+	// [LastsAfter], from when on the Hold has no effect. The stored task has the name of its worker
+	// ([events.HeaderHeld]), so that another worker that takes it can hand it over. A broker
+	// without direct delivery never calls take.
 	Offer(name string, take func(Delivery) (taken bool)) (stop func(), err error)
 }
 
-// LastsAfter is after how long work that was passed on is stored after all, because it takes its
-// time.
+// LastsAfter is how long a task may execute before the publisher that delivered it directly stores
+// it.
 const LastsAfter = time.Second
 
-// ---- Who is there.
+// ---- Members.
 
-// Members tells orchestrators of each other.
+// Members is the membership of the orchestrators.
 type Members interface {
-	// Join makes a member known to the others, and keeps it known until it leaves or dies.
+	// Join adds a member, and renews its lease until it leaves or dies.
 	Join(ctx context.Context, self Member) (Membership, error)
 }
 
@@ -294,7 +295,7 @@ type Member struct {
 	Build string `json:"build,omitempty"`
 	// Host is where it runs.
 	Host string `json:"host,omitempty"`
-	// Leaving says that it takes up nothing new.
+	// Leaving says that it shuts down and owns no partitions from now on.
 	Leaving bool `json:"leaving,omitempty"`
 }
 
@@ -307,127 +308,141 @@ func (m Member) Knows(name, version string) bool {
 
 // Membership is a member's view of the others.
 type Membership interface {
-	// Members lists who is alive, the member itself included, by id.
+	// Members lists the live members by id, the member itself included.
 	Members() []Member
-	// Changed gets a value after each change.
+	// Changed receives a value after each change.
 	Changed() <-chan struct{}
-	// Leave makes the member unknown at once.
+	// Leave removes the member at once.
 	Leave(ctx context.Context) error
 }
 
-// Handovers pass deliveries from one process to another, which settles them.
+// Handovers forward deliveries from one process to another, which settles them.
 type Handovers interface {
-	// Handover passes a delivery to whoever receives under a name. If it returns nil, the delivery
-	// is the other's.
+	// Handover forwards a delivery to the process that receives under a name. If it returns nil,
+	// that process settles the delivery.
 	Handover(ctx context.Context, to string, d Delivery) error
-	// ReceiveHandovers calls take for what is handed over to a name, until stop is called. What
-	// take refuses stays with whom it came from.
+	// ReceiveHandovers calls take for deliveries that are forwarded to a name, until stop is
+	// called. A delivery that take refuses stays with its sender.
 	ReceiveHandovers(name string, take func(Delivery) error) (stop func(), err error)
 }
 
-// ErrNobody says that nobody receives under a name.
-var ErrNobody = errors.New("nobody of that name is there")
+// ErrNoResponders reports that no process receives under a name or handles a method.
+var ErrNoResponders = errors.New("no responders")
 
-// ErrPermission says that the broker does not let the user of this connection do something.
+// ErrPermission reports that the user of this connection lacks a permission of the broker.
 var ErrPermission = errors.New("permissions violation")
 
-// Sessions tell which worker has which session.
-type Sessions interface {
-	// Claim takes a session for a worker if nobody has it, or renews what the worker has, and tells
-	// who has it then. A claim that is not renewed ends by itself after the lease that the bus was
-	// set up with.
-	Claim(ctx context.Context, session, worker string) (owner string, err error)
-	// Release gives up a worker's claim.
+// Leases tell which worker holds the lease of which session.
+type Leases interface {
+	// Acquire leases a session to a worker if the session is free, or renews the worker's lease,
+	// and returns the session's owner. A lease that is not renewed expires after the time that the
+	// bus was set up with.
+	Acquire(ctx context.Context, session, worker string) (owner string, err error)
+	// Release ends a worker's lease.
 	Release(ctx context.Context, session, worker string) error
-	// Owner tells who has a session, "" for nobody.
+	// Owner returns the worker that holds the lease of a session, "" if it is free.
 	Owner(ctx context.Context, session string) (string, error)
 }
 
-// Notes are small things worth remembering for a day across processes: how often something was
-// tried, how far it had got. They may be lost.
-type Notes interface {
-	Note(ctx context.Context, key string) ([]byte, error) // nil if there is none
-	SetNote(ctx context.Context, key string, value []byte) error
-	DropNote(ctx context.Context, key string) error
+// KV is a key-value store for small values that processes share: flags, counts of attempts, the
+// progress of activities. If the broker loses its streams, it loses all keys, too; this is how the
+// orchestrators notice the loss.
+//
+// The part of a key before its first slash is its group. A user of the broker may have the
+// permission to write the keys of some groups only.
+type KV interface {
+	// Get returns the value of a key; nil if it has none. An empty value is not nil.
+	Get(ctx context.Context, key string) ([]byte, error)
+	// Put stores a value. It expires after ttl, which is at least a second; 0: it does not expire.
+	Put(ctx context.Context, key string, value []byte, ttl time.Duration) error
+	// Delete removes a key. A missing key is not an error.
+	Delete(ctx context.Context, key string) error
 }
 
-// Marks remember something for as long as the broker remembers anything.
-type Marks interface {
-	// Marked tells whether a mark was set since the broker was made, SetMark sets it, ClearMark
-	// removes it.
-	Marked(ctx context.Context, name string) (bool, error)
-	SetMark(ctx context.Context, name string) error
-	ClearMark(ctx context.Context, name string) error
-	// Repair makes again what is missing in the broker: somebody may have removed it, or all of it
-	// may have been lost.
+// The keys of [KV] that the services use. Users of the broker have permissions by group.
+const (
+	// KeyRecovered is set without a TTL once the broker has everything that it should have.
+	KeyRecovered = "recovered"
+	// KeyAttempts is the group of the counts of attempts of quarantined messages, and KeyTask that
+	// of activity tasks.
+	KeyAttempts = "attempts/"
+	KeyTask     = "task/"
+	// KeyTTL is the TTL of the keys of both groups.
+	KeyTTL = 24 * time.Hour
+)
+
+// Repairer creates what the broker has lost.
+type Repairer interface {
+	// Repair creates streams, consumers and buckets that are missing because an operator removed
+	// them or a disk was lost.
 	Repair(ctx context.Context) error
 }
 
-// ---- On the side.
+// ---- Core NATS: nothing is stored.
 
-// Notices are messages to whoever listens just now. They are not stored.
-type Notices interface {
-	// Announce publishes a notice under some words.
-	Announce(words []string, header events.Header, body []byte) error
-	// Listen calls heard for each notice under the words, of which [Any] stands for any, until stop
-	// is called. It returns when it is sure to hear what is announced from then on.
+// Notifications are messages to the subscribers of this moment: delivered at most once, not stored.
+type Notifications interface {
+	// Notify publishes a notification under some words.
+	Notify(words []string, header events.Header, body []byte) error
+	// Listen calls heard for each notification under the words, of which [Any] stands for any,
+	// until stop is called. It returns when the subscription is in force.
 	Listen(ctx context.Context, words []string,
 		heard func(words []string, header events.Header, body []byte)) (stop func(), err error)
 }
 
-// Questions are answered by one of those who answer.
-type Questions interface {
-	// Ask asks, and waits for the answer. The error is a [*AnswerError] if it was the one who
-	// answered that failed, wraps ErrNobody if nobody answers, and ErrPermission if this user may
-	// not ask.
-	Ask(ctx context.Context, method string, question []byte) ([]byte, error)
-	// Answer answers the questions of a method until stop is called. Answers are made concurrently,
-	// up to a bounded number. In a cluster it takes a moment until all servers know of it.
-	Answer(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)
+// Requests go to one of the processes that handle a method.
+type Requests interface {
+	// Request sends a request, and waits for the response. The error is a [*ResponseError] if the
+	// handler failed; it wraps ErrNoResponders if no process handles the method, and ErrPermission
+	// if this user may not send the request.
+	Request(ctx context.Context, method string, request []byte) ([]byte, error)
+	// Handle calls handle for requests of a method until stop is called: concurrently, up to a
+	// bounded number. In a cluster a moment passes until all servers know the subscription.
+	Handle(method string, handle func(ctx context.Context, request []byte) ([]byte, error)) (stop func(), err error)
 }
 
-// RollCalls are answered by all who answer.
-type RollCalls interface {
-	// AskAll asks everybody, and gives the answers that come until none has come for the time
-	// quiet, in no order. Whoever fails to answer is left out. The error wraps ErrNobody if nobody
-	// answers, and ErrPermission if this user may not ask.
-	AskAll(ctx context.Context, method string, question []byte, quiet time.Duration) ([][]byte, error)
-	// AnswerToo is [Questions].Answer for roll calls.
-	AnswerToo(method string, answer func(ctx context.Context, question []byte) ([]byte, error)) (stop func(), err error)
+// Discovery sends requests to all processes that handle a method.
+type Discovery interface {
+	// Discover sends a discovery request, and returns the responses that arrive until none has
+	// arrived for the time quiet, in no order. A handler that fails is left out. The error wraps
+	// ErrNoResponders if no process responds, and ErrPermission if this user may not send the
+	// request.
+	Discover(ctx context.Context, method string, request []byte, quiet time.Duration) ([][]byte, error)
+	// HandleDiscovery is [Requests].Handle for discovery requests.
+	HandleDiscovery(method string, handle func(ctx context.Context, request []byte) ([]byte, error)) (stop func(),
+		err error)
 }
 
-// AnswerError is an error of the one who answered.
-type AnswerError struct {
+// ResponseError is an error of the handler of a request.
+type ResponseError struct {
 	// Code is a word that programs can tell apart.
 	Code    string
 	Message string
 }
 
-func (e *AnswerError) Error() string { return e.Message }
+func (e *ResponseError) Error() string { return e.Message }
 
-// Traffic is what went over the connection to the broker since it was made first, and what has
-// happened to it.
+// Traffic has the counters of the connection to the broker since the process began.
 type Traffic struct {
 	Connected bool
-	// In and Out count messages, InBytes and OutBytes their bytes, what the protocol needs
-	// included.
+	// In and Out count messages, InBytes and OutBytes their bytes, those of the protocol included.
 	In, Out, InBytes, OutBytes uint64
-	// Disconnects and Reconnects count how often the connection was lost and made again.
+	// Disconnects and Reconnects count how often the connection broke and was restored.
 	Disconnects, Reconnects uint64
-	// ShortWay counts the results that went to who receives them at once, and the work that went to
-	// a worker, PassedOn what was refused there and went through the broker.
-	ShortWay, PassedOn uint64
-	// SlowConsumers counts how often messages were dropped because they were not taken in time,
-	// Errors everything else that went wrong.
+	// Direct counts the results and tasks that were delivered directly, DirectRefused those that
+	// were refused there and went through a stream.
+	Direct, DirectRefused uint64
+	// SlowConsumers counts how often the client dropped messages that the process did not take in
+	// time, Errors all other errors.
 	SlowConsumers, Errors uint64
 }
 
-// Connection tells of the connection to the broker.
+// Connection reports events of the connection to the broker.
 type Connection interface {
-	// Reconnected calls told each time the connection was lost and is there again, until stop is
-	// called: what was announced meanwhile was not heard. It must not block.
+	// Reconnected calls told each time the connection is restored, until stop is called. The
+	// process has missed the notifications of the time between. told must not block.
 	Reconnected(told func()) (stop func())
 }
 
-// Any stands for any word where [Notices] listens.
+// Any stands for any word in [Notifications].Listen.
 const Any = "\x00"

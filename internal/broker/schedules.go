@@ -9,28 +9,29 @@ import (
 
 // Schedules let the broker publish messages again and again.
 type Schedules interface {
-	// PutSchedule stores a schedule, in place of what there is of its id, and lets it go on from
-	// now, or stops it if it is paused. What the broker does not understand is a [*Refused], and
-	// changes nothing.
+	// PutSchedule stores a schedule in place of an earlier one with its id. The schedule goes on
+	// from now, or stops if it is paused. The error is a [*Refused] if the broker does not
+	// understand the schedule; then nothing changes.
 	PutSchedule(ctx context.Context, s Schedule) error
-	// Schedules lists all, by id.
+	// Schedules lists all schedules, by id.
 	Schedules(ctx context.Context) ([]Schedule, error)
-	// DropSchedule removes one, and tells whether there was one.
+	// DropSchedule removes a schedule, and reports whether there was one.
 	DropSchedule(ctx context.Context, id string) (found bool, err error)
-	// HealSchedules publishes again what the broker has lost of schedules, and tells of how many.
+	// HealSchedules publishes the schedules again that the broker has lost, and returns their
+	// number.
 	HealSchedules(ctx context.Context) (int, error)
 }
 
-// Schedule says when a message is published.
+// Schedule defines when the broker publishes a message.
 type Schedule struct {
 	ID string `json:"id"`
 	// Pattern is six fields of cron, beginning with seconds, or one of @every, @hourly, @daily,
 	// @weekly, @monthly and @yearly. Zone is the time zone for it, "" for UTC.
 	Pattern string `json:"pattern"`
 	Zone    string `json:"zone,omitempty"`
-	// Paused says that nothing is published now.
+	// Paused says that the broker publishes nothing now.
 	Paused bool `json:"paused,omitempty"`
-	// Message is what is published. It needs no id: each time it is another one.
+	// Message is the message to publish. It needs no id: each time it is a new message.
 	Message events.Wire `json:"message"`
 	// Changed is when it was stored.
 	Changed time.Time `json:"changed"`

@@ -1,28 +1,32 @@
-// Package check proves that nothing was lost: it looks for what must never be in the histories of
-// instances, between them, and between them and what clients were promised, whatever crashed, came
-// twice or came late. It has rules of its own, so that it does not repeat the engine's mistakes.
+// Package check proves that a system lost nothing: it searches for violations of the rules below in
+// the histories of instances, between instances, and between histories and the acknowledgements
+// that clients recorded. The rules hold after every crash, redelivery and delay. The package has
+// rules of its own, so that it does not repeat the engine's mistakes.
 //
-//	one history       event-order, time-order, first-event, two-outcomes, after-end; each answer answers one
-//	                  thing that was open, once (answers-nothing, answered-twice,
-//	                  answered-dropped, step-twice); timer-early; wrong-event; message-twice; queue
-//	                  messages are read once and in order (read-nothing, read-twice, read-order)
-//	its executions    no-end, execution-missing, continued-differs; values, status and unread messages go on
-//	                  into the next one (carried-differs, mail-lost, mail-from-nowhere)
-//	the store         what it shows is what history tells (row-differs, values-differ, status-differs); it will
-//	                  be looked at again (no-wake); all of it can be read (history-unreadable)
-//	families          a child exists when it has answered, is the one that was started, and has ended as its
-//	                  parent was told (child-missing, child-foreign, child-early,
-//	                  child-outcome); its parent exists and knows it (orphan, child-unknown)
-//	promises          each start, queue message and end that a client was told of is in history (start-lost,
-//	                  queue-lost, queue-reorder, end-differs, end-early), and so is what
-//	                  instances have said to others without waiting for an answer (launch-lost, send-lost)
-//	what is under way promises are sent (promise-overdue), instances are looked at in time (wake-overdue), and
-//	                  what history waits for is in the broker (work-lost,
-//	                  timer-lost, child-lost, answer-lost); outstanding, if nothing may be under way
+//   - one history: `event-order`, `time-order`, `first-event`, `two-outcomes`, `after-end`; each
+//     answer answers one open event, once (`answers-nothing`, `answered-twice`, `answered-dropped`,
+//     `step-twice`); `timer-early`; `wrong-event`; `message-twice`; mailbox messages are read once
+//     and in order (`read-nothing`, `read-twice`, `read-order`)
+//   - its executions: `no-end`, `execution-missing`, `continued-differs`; values, status and unread
+//     messages go on into the next one (`carried-differs`, `mailbox-dropped`, `mailbox-from-nowhere`)
+//   - the store: rows and values agree with history (`row-differs`, `values-differ`,
+//     `status-differs`); an orchestrator will load the instance again (`no-wake`); every event can
+//     be read (`history-unreadable`)
+//   - families: a child exists once it has answered, is the one that was started, and ended as its
+//     parent recorded (`child-missing`, `child-foreign`, `child-early`, `child-outcome`); its
+//     parent exists and started it (`orphan`, `child-unknown`)
+//   - acknowledgements: each start, mailbox message and end that a client recorded is in history
+//     (`start-lost`, `mailbox-lost`, `mailbox-reorder`, `end-differs`, `end-early`), and so is each
+//     start and message that an instance sent without waiting for an answer (`launch-lost`,
+//     `send-lost`)
+//   - messages in flight: the outbox is published (`outbox-overdue`), orchestrators load instances
+//     in time (`wake-overdue`), and the broker has each message that a history waits for
+//     (`task-lost`, `timer-lost`, `child-lost`, `answer-lost`); `outstanding`, if nothing may be in
+//     flight
 //
-// [Instance.Check] judges one instance that is in memory. [System] judges all that a store has,
-// page by page, while it is being written to: it needs memory for some instances at a time, however
-// many there are. What was deleted or pruned cannot be judged, and is counted as such.
+// [Instance.Check] judges one instance that is in memory. [System] judges all instances of a store,
+// page by page, while services write to it: its memory holds some instances at a time, however many
+// there are. Deleted and pruned data cannot be judged, and are counted as such.
 package check
 
 import (
@@ -30,6 +34,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -38,12 +43,13 @@ import (
 type Instance struct {
 	ID  string
 	Row round.Row
-	// History is that of each execution that is kept.
+	// History has the events of each execution that the store keeps, by the number of the
+	// execution.
 	History map[int64][]events.Event
-	Values  map[string]events.Payload
+	Values  map[string]codec.Payload
 }
 
-// Check lists what is wrong with an instance, if anything.
+// Check joins the findings about an instance; nil if there are none.
 func (in Instance) Check() error {
 	var errs []error
 	for _, f := range in.Findings() {
@@ -52,7 +58,7 @@ func (in Instance) Check() error {
 	return errors.Join(errs...)
 }
 
-// Findings lists what is wrong with an instance.
+// Findings lists the violations in an instance.
 func (in Instance) Findings() []Finding {
 	l := newLineage(in.ID)
 	for _, x := range slices.Sorted(maps.Keys(in.History)) {

@@ -37,11 +37,12 @@ type indexed struct {
 
 var _ Store = (*Exports)(nil)
 
-// NewExports makes one that keeps its file in a directory; empty: where temporary files go.
+// NewExports returns Exports that keep their file in dir. Default: the directory for temporary
+// files.
 func NewExports(dir string) *Exports { return &Exports{sorter: sorter{dir: dir}} }
 
 // Add reads exported histories, one after the other, as `rondo history --export` writes them. It
-// gives how many there were.
+// returns their number.
 func (x *Exports) Add(from io.Reader) (n int, err error) {
 	dec := json.NewDecoder(from)
 	for ; ; n++ {
@@ -75,8 +76,8 @@ func splitKey(key string) (instance string, execution int64) {
 	return key[:at], int64(binary.BigEndian.Uint64([]byte(key[at+1:])))
 }
 
-// Sort ends the adding. The exports can be read then. Of an execution that was exported several
-// times, the one that goes furthest counts.
+// Sort ends the adding; afterwards the exports can be read. If an execution was exported several
+// times, the longest export counts.
 func (x *Exports) Sort() error {
 	f, err := os.CreateTemp(x.sorter.dir, "rondo-check-*")
 	if err != nil {
@@ -124,8 +125,8 @@ func (x *Exports) Close() error {
 	return err
 }
 
-// scan calls each for the records from a key on, until it says that it has enough. Data are only
-// read if wanted.
+// scan calls each for the records from a key on, until each returns false. It reads data only when
+// each asks for them.
 func (x *Exports) scan(from string, each func(key string, data func() ([]byte, error)) (more bool, err error)) error {
 	i := sort.Search(len(x.index), func(i int) bool { return x.index[i].key > from })
 	at := int64(0)
@@ -169,7 +170,7 @@ type exported struct {
 	err       error
 }
 
-// of gives the executions of an instance, in order; those behind one only.
+// of calls each for the executions of an instance, in order, but only for those after one.
 func (x *Exports) of(instance string, after int64, each func(exported) (more bool, err error)) error {
 	return x.scan(exportKey(instance, after+1), func(key string, data func() ([]byte, error)) (bool, error) {
 		id, execution := splitKey(key)
@@ -189,7 +190,7 @@ func (x *Exports) of(instance string, after int64, each func(exported) (more boo
 	})
 }
 
-// last gives the last execution of an instance.
+// last returns the last execution of an instance.
 func (x *Exports) last(instance string) (e exported, ok bool, err error) {
 	highest := int64(0)
 	err = x.scan(exportKey(instance, 1), func(key string, _ func() ([]byte, error)) (bool, error) {
@@ -209,7 +210,7 @@ func (x *Exports) last(instance string) (e exported, ok bool, err error) {
 	return e, ok, err
 }
 
-// row tells what a history says about an instance.
+// row derives the row of an instance from its history.
 func (e exported) row(instance string) round.Row {
 	row := round.Row{Execution: e.execution, HistoryBytes: e.bytes, Status: round.Running}
 	l := newLineage(instance)
@@ -339,7 +340,7 @@ func (x *Exports) Events(_ context.Context, instance string, execution, after in
 	return list, err
 }
 
-// ValuesOf implements [Store]: nobody has exported them.
+// ValuesOf implements [Store]: an export has no values.
 func (x *Exports) ValuesOf(context.Context, []string) (map[string]map[string]history.Value, error) {
 	return nil, nil
 }
@@ -347,7 +348,7 @@ func (x *Exports) ValuesOf(context.Context, []string) (map[string]map[string]his
 // Tombstones implements [Store]: there are none.
 func (x *Exports) Tombstones(context.Context, []string) ([]string, error) { return nil, nil }
 
-// OldPromises implements [Store]: there are none.
-func (x *Exports) OldPromises(context.Context, time.Time, int) ([]history.Promise, error) {
+// OldOutbox implements [Store]: there are none.
+func (x *Exports) OldOutbox(context.Context, time.Time, int) ([]history.OutboxEntry, error) {
 	return nil, nil
 }

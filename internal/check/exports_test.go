@@ -11,6 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -66,14 +67,15 @@ func TestExportsAreCheckedLikeAStore(t *testing.T) {
 	wants(t, look(t, exportsOf(t, of(story(started(), call), story(started(func(s *events.Started) {
 		s.Incarnation = "other"
 	}))))), check.NoEnd)
-	wants(t, look(t, exportsOf(t, mailed), promised(letter("b"), letter("a"))), check.QueueReorder)
+	wants(t, look(t, exportsOf(t, mailed), acked(message("b"), message("a"))), check.MailboxReorder)
 }
 
-// TestWhatWasNotExportedIsNotLost: a parent, a child or an instance that nobody has exported is
-// only missed if everything was exported.
+// TestWhatWasNotExportedIsNotLost: a parent, a child or an instance that is not among the exports
+// is missing only if everything was exported.
 func TestWhatWasNotExportedIsNotLost(t *testing.T) {
-	r := look(t, exportsOf(t, parent(childDone)), promised(check.Promised{What: check.PromisedStart, Instance: "nobody",
-		Name: "order", Message: "x", At: now}), quiescent)
+	r := look(t, exportsOf(t, parent(childDone)), acked(check.Acknowledged{What: check.AcknowledgedStart,
+		Instance: "nobody",
+		Name:     "order", Message: "x", At: now}), quiescent)
 	if wants(t, r); r.NotJudged[check.NotKept] != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -95,7 +97,7 @@ func TestManyExportsAreSorted(t *testing.T) {
 	many := racetest.Size(3000, 1200)
 	var all []check.Instance
 	large := &events.ActivityScheduled{Name: "charge", Attempt: 1,
-		Input: events.Payload(`"` + strings.Repeat("x", 4000) + `"`)}
+		Input: codec.Payload(`"` + strings.Repeat("x", 4000) + `"`)}
 	for i := range many {
 		all = append(all, named(fmt.Sprint("i-", i), of(story(started(), large, continued), story(next(0), call))))
 	}

@@ -4,23 +4,26 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about parents and children. The parent is read first and the child after
-// it, so what the parent has been told must be so by then.
+// This file has the rules about parents and children. The check reads the parent first and the
+// child after it, so whatever the parent recorded about the child must hold by then.
 
 // child is one that an execution has started.
 type child struct {
-	parent   events.Parent // the place where it was started
+	parent   events.Parent // the event that started it
 	event    int64
 	at       time.Time
 	instance string
 	answer   events.Event // the zero value if there is none
-	dropped  bool         // nobody waits for it any more
+	dropped  bool         // the parent's code no longer waits for it
 }
 
 // startedBy lists the children of an execution.
@@ -46,7 +49,7 @@ type family struct {
 	findings []Finding
 }
 
-// add adds what the current execution of an instance has to do with others.
+// add adds the relations of an instance's current execution to other instances.
 func (f *family) add(r reading) error {
 	if r.row.Parent != nil {
 		f.orphans = append(f.orphans, r)
@@ -62,12 +65,12 @@ func (f *family) add(r reading) error {
 	return f.said(x)
 }
 
-// maxChildren bounds how many children of former executions wait to be judged: an instance that
-// lives for ever may have had any number.
+// maxChildren bounds the children of former executions that wait to be judged: an instance that
+// continues as new forever may have any number.
 const maxChildren = 1000
 
-// former adds what a former execution had to do with others. What had no answer when it ended,
-// nobody waits for.
+// former adds the relations of a former execution to other instances. It skips children without an
+// answer: when the execution ended, it stopped waiting for them.
 func (f *family) former(ctx context.Context, x *execution) error {
 	for _, c := range x.startedBy(x.lineage.id) {
 		if c.answer.Fact != nil {
@@ -80,7 +83,7 @@ func (f *family) former(ctx context.Context, x *execution) error {
 	return f.judgeChildren(ctx)
 }
 
-// said keeps what an execution has said to others, the first time that it is read.
+// said keeps the starts and messages that an execution sent, the first time that it is read.
 func (f *family) said(x *execution) error {
 	if !f.count {
 		return nil
@@ -152,10 +155,10 @@ func (f *family) judgeChildren(ctx context.Context) error {
 // refused reports whether a child was never started, because its id was another's.
 func (c child) refused() bool {
 	failed, ok := c.answer.Fact.(*events.ChildFailed)
-	return ok && failed.Error != nil && failed.Error.Kind == events.Conflict
+	return ok && failed.Error != nil && failed.Error.Kind == failure.Conflict
 }
 
-// childThere compares what a parent was told with the child.
+// childThere compares the answer that the parent recorded with the child.
 func (f *family) childThere(ctx context.Context, c child, row round.Row) error {
 	switch {
 	case !sameParent(row.Parent, &c.parent):
@@ -174,9 +177,9 @@ func (f *family) childThere(ctx context.Context, c child, row round.Row) error {
 	return nil
 }
 
-// sameOutcome: the parent goes on with what it was told.
-func (f *family) sameOutcome(c child, execution int64, status round.Status, output events.Payload,
-	failure *events.Error) {
+// sameOutcome: the parent's code goes on with the outcome that its history has.
+func (f *family) sameOutcome(c child, execution int64, status round.Status, output codec.Payload,
+	failure *failure.Error) {
 	said, shown := "completed with "+clip(output), ""
 	if failure != nil || status != round.Completed {
 		said = string(status) + ": " + errorText(failure)
@@ -192,13 +195,14 @@ func (f *family) sameOutcome(c child, execution int64, status round.Status, outp
 			return
 		}
 		shown = "failed: " + errorText(a.Error)
+	default:
 	}
 	f.bad(ChildOutcome, c.parent, fmt.Sprintf("what execution %d of child %q ended with: %s", execution, c.instance,
 		said), fmt.Sprintf("%s (event %d)", shown, c.answer.ID))
 }
 
-// childElsewhere looks for a child under an id that somebody else has now: it may have been started
-// afresh, or deleted and its id used again.
+// childElsewhere looks for a child under an id that another instance has now: the id may have been
+// started again, also after a deletion.
 func (f *family) childElsewhere(ctx context.Context, c child) error {
 	if c.answer.Fact == nil || c.refused() {
 		return nil
@@ -270,8 +274,8 @@ func (f *family) childGone(ctx context.Context, c child) error {
 	return nil
 }
 
-// parentOf: a child without its parent is what is left of a loss, because who deletes a parent
-// deletes its children with it.
+// parentOf: a child without its parent shows a loss, because the deletion of a parent deletes its
+// children with it.
 func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.Row) error {
 	p, id := r.row.Parent, r.lineage.id
 	bad := func(rule Rule, expected, found string) {
@@ -287,7 +291,7 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 		bad(Orphan, fmt.Sprintf("its parent %q", p.Instance), "no such instance")
 		return nil
 	case row.Incarnation != p.Incarnation:
-		f.not(NotKept) // the parent has an incarnation of its own since
+		f.not(NotKept) // the parent's id has a newer incarnation
 		return nil
 	case p.Execution > row.Execution:
 		bad(ChildUnknown, fmt.Sprintf("execution %d of its parent %q", p.Execution, p.Instance),
@@ -302,9 +306,14 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 	if err != nil {
 		return fmt.Errorf("read execution %d of %q: %w", p.Execution, p.Instance, err)
 	}
-	if s, ok := firstFact(list).(*events.ChildStarted); !ok || s.Instance != id {
+	s, ok := firstFact(list).(*events.ChildStarted)
+	switch {
+	case !ok || s.Instance != id:
 		bad(ChildUnknown, fmt.Sprintf("that its parent %q has started it at event %d of execution %d", p.Instance,
 			p.Event, p.Execution), string(kindOf(firstFact(list))))
+	case !maps.Equal(s.Attributes, r.row.Attributes):
+		bad(ChildUnknown, fmt.Sprintf("the attributes %v that its parent %q has given it", s.Attributes, p.Instance),
+			fmt.Sprint(r.row.Attributes))
 	}
 	return nil
 }

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// FuzzAnyHistory gives histories that mean nothing. Whatever they say, the checker comes to an end,
-// and says the same each time. That correct histories give no finding, random orchestrations show:
-// see TestRandomOrchestrations of package round, which checks all that it leaves behind.
+// FuzzAnyHistory feeds arbitrary histories. For each, the checker ends, and has the same findings
+// each time. That correct histories have no finding is shown by random orchestrations:
+// TestRandomOrchestrations of package round checks every store that it leaves behind.
 func FuzzAnyHistory(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 0, 2, 2})
 	f.Add([]byte{0, 0, 8, 0, 9, 2, 11, 3, 9, 2, 8, 0})
@@ -52,7 +54,7 @@ func startsChild(in check.Instance) bool {
 	return false
 }
 
-// historyOf reads two bytes for each event: what it is, and whom it is about.
+// historyOf reads two bytes for each event: its kind, and the event that it is about.
 func historyOf(data []byte) check.Instance {
 	in := check.Instance{ID: "i", History: make(map[int64][]events.Event),
 		Row: round.Row{Execution: 1, Status: round.Running}}
@@ -83,7 +85,7 @@ func fact(kind byte, about int64) events.Fact {
 	case 2:
 		return &events.ActivityCompleted{Schedule: about}
 	case 3:
-		return &events.ActivityFailed{Schedule: about, Error: &events.Error{Message: "x"}}
+		return &events.ActivityFailed{Schedule: about, Error: &failure.Error{Message: "x"}}
 	case 4:
 		return &events.ActivityBegun{Schedule: about, Pending: about%2 == 0}
 	case 5:
@@ -93,17 +95,17 @@ func fact(kind byte, about int64) events.Fact {
 	case 7:
 		return &events.EventAwaited{Name: "go"}
 	case 8:
-		return &events.MessageQueued{Queue: string(rune('a' + about%2)), Message: string(rune('a' + about%26))}
+		return &events.MessageReceived{Mailbox: string(rune('a' + about%2)), Message: string(rune('a' + about%26))}
 	case 9:
-		return &events.QueueRead{Queue: string(rune('a' + about%2)), Message: about}
+		return &events.MailboxRead{Mailbox: string(rune('a' + about%2)), Message: about}
 	case 10:
-		return &events.QueueRead{Queue: string(rune('a' + about%2))}
+		return &events.MailboxRead{Mailbox: string(rune('a' + about%2))}
 	case 11:
 		return &events.Dropped{Schedules: []int64{about, about / 2}, Steps: []int64{about}}
 	case 12:
 		return &events.Completed{}
 	case 13:
-		return &events.Failed{Error: &events.Error{Message: "x"}}
+		return &events.Failed{Error: &failure.Error{Message: "x"}}
 	case 14:
 		return &events.ContinuedAsNew{Name: "order", Version: "1.0.0"}
 	case 15:
@@ -111,7 +113,7 @@ func fact(kind byte, about int64) events.Fact {
 	case 16:
 		return &events.ChildCompleted{Schedule: about}
 	case 17:
-		return &events.ValueSet{Key: "k", Value: events.Payload("1")}
+		return &events.ValueSet{Key: "k", Value: codec.Payload("1")}
 	case 18:
 		return &events.StepCompleted{Step: about}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -32,14 +33,14 @@ type execution struct {
 	started *events.Started
 	end     events.Event // the zero value while it runs
 
-	open map[int64]events.Event // what was begun and has no answer
-	shut map[int64]closing      // how each other thing was closed
+	open map[int64]events.Event // events that were begun and have no answer
+	shut map[int64]closing      // how each other one was closed
 
 	steps map[int64]int64 // inline steps by number: the event that has completed them
 
-	mail   mail
-	values map[string]events.Payload
-	status events.Payload
+	mailboxes mailboxes
+	values    map[string]codec.Payload
+	status    codec.Payload
 	// statusVersion counts the changes of the status.
 	statusVersion int64
 
@@ -48,7 +49,7 @@ type execution struct {
 	begunAt           time.Time
 	children          []child
 	childAt           map[int64]int // by event
-	queued            []queued
+	received          []received
 	said              []said
 }
 
@@ -58,25 +59,27 @@ type closing struct {
 	dropped bool
 }
 
-// queued is a message that was put into a queue.
-type queued struct {
-	queue, message string
-	event          int64
+// received is a message that was put into a mailbox.
+type received struct {
+	mailbox, message string
+	event            int64
 }
 
-// said is what the execution has said to another instance, which it expects no answer to.
+// said is a start or a message that the execution sent to another instance without waiting for an
+// answer.
 type said struct {
 	event          int64
 	at             time.Time
-	what           PromisedWhat
+	what           AcknowledgedKind
 	instance, name string
+	due            time.Time // of a delayed start
 }
 
 func newExecution(l *lineage, number int64) *execution {
 	return &execution{
 		lineage: l, number: number, open: make(map[int64]events.Event), shut: make(map[int64]closing),
-		steps: make(map[int64]int64),
-		mail:  newMail(), values: make(map[string]events.Payload), childAt: make(map[int64]int),
+		steps:     make(map[int64]int64),
+		mailboxes: newMail(), values: make(map[string]codec.Payload), childAt: make(map[int64]int),
 	}
 }
 
@@ -97,29 +100,27 @@ func (x *execution) bad(rule Rule, event int64, expected, found string) {
 	x.lineage.bad(Finding{Rule: rule, Execution: x.number, Event: event, Expected: expected, Found: found})
 }
 
-// inherits reports whether an event says what the execution inherits from the one before. What the
-// first execution of an incarnation begins with has come with its start.
+// inherits reports whether an event is part of the state that the execution inherits from the one
+// before. The first execution of an incarnation inherits nothing: its state comes with its start.
 func (x *execution) inherits(e events.Event) bool {
 	return x.started != nil && x.started.Previous != 0 && e.ID <= 1+int64(x.started.Carried)
 }
 
-// inOrder: a gap is an event that was lost, an id that comes again is an event that was written
-// over.
+// inOrder: a gap is a lost event; an id that occurs again is an overwritten event.
 func (x *execution) inOrder(e events.Event) {
 	if e.ID != x.last.ID+1 {
 		x.bad(EventOrder, e.ID, fmt.Sprintf("event %d", x.last.ID+1), fmt.Sprintf("event %d (%s)", e.ID, e.Fact.Kind()))
 	}
 }
 
-// neverBack: code sees the times of events, so they must not depend on which machine's clock was
-// asked.
+// neverBack: code sees the times of events, so they must not depend on the clock of one machine.
 func (x *execution) neverBack(e events.Event) {
 	if e.At.Before(x.last.At) {
 		x.bad(TimeOrder, e.ID, "a time not before "+stamp(x.last.At), stamp(e.At))
 	}
 }
 
-// startedFirst: what begins twice has forgotten what it had done.
+// startedFirst: an execution that begins twice has lost its earlier events.
 func (x *execution) startedFirst(e events.Event) {
 	_, ok := e.Fact.(*events.Started)
 	switch first := x.last.ID == 0; {
@@ -130,8 +131,8 @@ func (x *execution) startedFirst(e events.Event) {
 	}
 }
 
-// nothingAfterTheEnd: whoever was told of the end would be told of another one, or not of what came
-// after it.
+// nothingAfterTheEnd: a waiter that has received the outcome would see a different one, or would
+// miss the events after it.
 func (x *execution) nothingAfterTheEnd(e events.Event) {
 	switch {
 	case x.end.Fact == nil:
@@ -144,8 +145,8 @@ func (x *execution) nothingAfterTheEnd(e events.Event) {
 	}
 }
 
-// answersWhatIsOpen: an answer that is taken twice, or by another thing than it is for, makes the
-// code go on with what never happened.
+// answersWhatIsOpen: an answer that is recorded twice, or for another event than its own, lets the
+// code go on with an outcome that never happened.
 func (x *execution) answersWhatIsOpen(e events.Event) {
 	schedule, kind := answers(e.Fact)
 	if kind == "" {
@@ -168,7 +169,8 @@ func (x *execution) answersWhatIsOpen(e events.Event) {
 	}
 }
 
-// answers tells which event a fact answers, and of which kind that must be; "" if it answers none.
+// answers returns the event that a fact answers, and the kind that event must have; "" if it
+// answers none.
 func answers(f events.Fact) (schedule int64, kind events.Kind) {
 	switch f := f.(type) {
 	case *events.ActivityBegun:
@@ -185,6 +187,7 @@ func answers(f events.Fact) (schedule int64, kind events.Kind) {
 		return f.Schedule, events.KindChildStarted
 	case *events.ChildFailed:
 		return f.Schedule, events.KindChildStarted
+	default:
 	}
 	return 0, ""
 }
@@ -206,8 +209,8 @@ func (x *execution) stepsCompleteOnce(e events.Event) {
 	}
 }
 
-// timersFireInTime: somebody relies on the pause. Later is allowed, because nobody can promise
-// otherwise.
+// timersFireInTime: the code relies on the pause. A late timer is allowed, because delays
+// cannot be excluded.
 func (x *execution) timersFireInTime(e events.Event) {
 	fired, ok := e.Fact.(*events.TimerFired)
 	if !ok {
@@ -231,20 +234,20 @@ func (x *execution) waitsGetTheirEvent(e events.Event) {
 	}
 }
 
-// messagesAreTakenOnce: a message that was sent twice, or handed out twice, is one message. What an
-// execution inherits was taken by the one before.
+// messagesAreTakenOnce: a message that was sent twice, or redelivered, is recorded once. An
+// execution inherits messages that the one before it recorded.
 func (x *execution) messagesAreTakenOnce(e events.Event) {
 	if id := messageOf(e.Fact); id != "" && !x.inherits(e) && x.lineage.messages.has(id) {
 		x.bad(MessageTwice, e.ID, "message "+id+" once", "it was taken in before")
 	}
 }
 
-// messageOf is the id of the message that somebody has sent and that a fact says was taken in.
+// messageOf is the id of the message that a fact records; "" if it records none.
 func messageOf(f events.Fact) string {
 	switch f := f.(type) {
 	case *events.EventReceived:
 		return f.Message
-	case *events.MessageQueued:
+	case *events.MessageReceived:
 		return f.Message
 	case *events.CancelRequested:
 		return f.Message
@@ -252,14 +255,15 @@ func messageOf(f events.Fact) string {
 		return f.Message
 	case *events.Resumed:
 		return f.Message
+	default:
 	}
 	return ""
 }
 
-// readsAreInOrder: a queue keeps the order of what was put into it, and gives each message once.
+// readsAreInOrder: a mailbox keeps the order of its messages, and each message is read once.
 func (x *execution) readsAreInOrder(e events.Event) {
-	if f, ok := e.Fact.(*events.QueueRead); ok {
-		rule, expected, found := x.mail.judge(f)
+	if f, ok := e.Fact.(*events.MailboxRead); ok {
+		rule, expected, found := x.mailboxes.judge(f)
 		if rule != "" {
 			x.bad(rule, e.ID, expected, found)
 		}
@@ -285,7 +289,7 @@ func (x *execution) note(e events.Event) {
 		x.childAt[e.ID] = len(x.children)
 		x.children = append(x.children, child{event: e.ID, at: e.At, instance: f.Instance})
 	case *events.ActivityBegun:
-		if f.Pending { // nobody owes the answer any more but somebody outside
+		if f.Pending { // only a program outside completes it now
 			delete(x.open, f.Schedule)
 			x.open[f.Schedule] = events.Event{ID: f.Schedule, At: e.At, Fact: &events.ActivityScheduled{Name: passedOn}}
 		}
@@ -295,16 +299,16 @@ func (x *execution) note(e events.Event) {
 		x.answered(f.Schedule, e)
 	case *events.StepCompleted:
 		x.steps[f.Step] = e.ID
-	case *events.MessageQueued:
-		x.mail.put(e.ID, f)
-		x.queued = append(x.queued, queued{f.Queue, f.Message, e.ID})
-	case *events.QueueRead:
-		x.mail.read(e.ID, f)
+	case *events.MessageReceived:
+		x.mailboxes.put(e.ID, f)
+		x.received = append(x.received, received{f.Mailbox, f.Message, e.ID})
+	case *events.MailboxRead:
+		x.mailboxes.read(e.ID, f)
 	case *events.Launched:
-		x.said = append(x.said, said{e.ID, e.At, PromisedStart, f.Instance, f.Name})
+		x.said = append(x.said, said{e.ID, e.At, AcknowledgedStart, f.Instance, f.Name, f.NotBefore})
 	case *events.Sent:
-		if f.To == events.ToQueue { // an event is dropped if nobody waits for it
-			x.said = append(x.said, said{e.ID, e.At, PromisedQueue, f.Instance, f.Name})
+		if f.To == events.ToMailbox { // an event is dropped if no code waits for it
+			x.said = append(x.said, said{e.ID, e.At, AcknowledgedMailbox, f.Instance, f.Name, time.Time{}})
 		}
 	case *events.Dropped:
 		x.dropped(e.ID, f)
@@ -318,13 +322,16 @@ func (x *execution) note(e events.Event) {
 		for _, k := range f.Keys {
 			delete(x.values, k)
 		}
+	case *events.ActivityCompleted, *events.ActivityFailed, *events.TimerFired, *events.EventReceived: // closed above
+	case *events.Completed, *events.Failed, *events.Cancelled, *events.Terminated, *events.ContinuedAsNew: // see below
+	case *events.StepFailed, *events.CancelRequested, *events.Patched, *events.CallRefused: // these change nothing
 	}
 	if events.Ends(e.Fact) && x.end.Fact == nil {
 		x.end = e
 	}
 }
 
-// passedOn is the name of an activity that somebody outside is to complete.
+// passedOn is the name of an activity that a program outside is to complete.
 const passedOn = ""
 
 func (x *execution) begun(e events.Event, f *events.Started) {
@@ -342,8 +349,8 @@ func (x *execution) answered(schedule int64, e events.Event) {
 	}
 }
 
-// dropped closes what is no longer waited for. A read that has its message and that the code has
-// not looked at gives it back.
+// dropped closes events that the code no longer waits for. If the code has not looked at the
+// message of a read, the read returns its message to the mailbox.
 func (x *execution) dropped(by int64, f *events.Dropped) {
 	for _, id := range f.Schedules {
 		if _, ok := x.open[id]; ok {
@@ -354,9 +361,9 @@ func (x *execution) dropped(by int64, f *events.Dropped) {
 			}
 			continue
 		}
-		x.mail.giveUp(id)
+		x.mailboxes.giveUp(id)
 	}
-	x.mail.handOut()
+	x.mailboxes.handOut()
 	for _, n := range f.Steps {
 		x.steps[n] = by
 	}
@@ -376,6 +383,7 @@ func (x *execution) halt(f events.Fact) {
 		} else {
 			x.suspended = false
 		}
+	default:
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about what was promised, once the instance was read that it is about.
+// This file has the rules about acknowledgements, judged once their instance was read.
 
-// keeping is how the promises about an instance were kept.
+// keeping compares the acknowledgements about one instance with its histories.
 type keeping struct {
 	*system
 	group
@@ -24,18 +25,18 @@ type keeping struct {
 	reading           reading
 	exists, tombstone bool
 
-	wanted map[string]place // where messages are that were promised; the zero value until they are found
+	wanted map[string]place // where acknowledged messages are; the zero value until they are found
 	starts map[string]bool  // messages of starts that have begun an execution
 	first  *events.Started  // of the first execution that is kept
 	begun  time.Time        // of that one
 	number int64
 	ends   map[int64]ending
 
-	askedFor map[int64]bool // executions that a waiter was told of
+	askedFor map[int64]bool // executions of which a waiter has seen the end
 
 	findings []Finding
-	suspects []suspect
-	underWay int64
+	lost     []lost
+	inFlight int64
 	refused  int64
 	not      map[Reason]int64
 	highest  int64 // the last execution
@@ -44,7 +45,7 @@ type keeping struct {
 // place is where a message was taken in.
 type place struct {
 	execution, event int64
-	queue            string
+	mailbox          string
 }
 
 func (p place) before(q place) bool {
@@ -54,7 +55,7 @@ func (p place) before(q place) bool {
 // ending is how an execution has ended.
 type ending struct {
 	status round.Status
-	output events.Payload
+	output codec.Payload
 	event  int64
 	ended  bool
 }
@@ -66,14 +67,14 @@ func newKeeping(s *system, g group) *keeping {
 		if p.Message != "" {
 			k.wanted[p.Message] = place{}
 		}
-		if p.What == PromisedEnd {
+		if p.What == AcknowledgedEnd {
 			k.askedFor[p.Execution] = true
 		}
 	}
 	return k
 }
 
-// see notes what an execution has of the promises. It never fails.
+// see notes which acknowledged messages an execution has. It never fails.
 func (k *keeping) see(x *execution) error {
 	if k.first == nil && x.started != nil {
 		k.first, k.number = x.started, x.number
@@ -82,14 +83,14 @@ func (k *keeping) see(x *execution) error {
 	if x.started != nil {
 		k.starts[x.started.Message] = true
 	}
-	for _, q := range x.queued {
+	for _, q := range x.received {
 		if at, ok := k.wanted[q.message]; ok && at.event == 0 {
-			k.wanted[q.message] = place{x.number, q.event, q.queue}
+			k.wanted[q.message] = place{x.number, q.event, q.mailbox}
 		}
 	}
 	output, _ := outcome(x.end.Fact)
 	if k.ends[k.highest].status == round.ContinuedAsNew && !k.askedFor[k.highest] {
-		delete(k.ends, k.highest) // nobody is told of that
+		delete(k.ends, k.highest) // no waiter sees that end
 	}
 	k.ends[x.number] = ending{status: x.standing(), output: output, event: x.end.ID, ended: x.end.Fact != nil}
 	k.highest = x.number
@@ -101,26 +102,26 @@ func (k *keeping) bad(rule Rule, at place, expected, found string) {
 		Expected: expected, Found: found})
 }
 
-// judge judges one promise after the other.
+// judge judges one acknowledgement after the other.
 func (k *keeping) judge(ctx context.Context) error {
 	if k.exists && k.reading.lineage.now == nil {
-		k.not[TooNew] += int64(len(k.list)) // or what cannot be read, which is a finding of its own
+		k.not[TooNew] += int64(len(k.list)) // or it is unreadable, which is a finding of its own
 		return nil
 	}
-	newest := make(map[[2]string]promisedAt)
+	newest := make(map[[2]string]acknowledgedAt)
 	seen := make(map[string]bool)
 	for _, p := range k.list {
 		again := p.Message != "" && seen[string(p.What)+p.Message]
 		seen[string(p.What)+p.Message] = true
 		var err error
 		switch {
-		case p.What == PromisedEnd:
+		case p.What == AcknowledgedEnd:
 			k.end(p)
-		case again: // it was sent again, and acknowledged again
-		case p.What == PromisedStart:
+		case again: // the client sent it again, and NATS acknowledged it again
+		case p.What == AcknowledgedStart:
 			err = k.start(ctx, p)
-		case p.What == PromisedQueue:
-			err = k.queued(ctx, p)
+		case p.What == AcknowledgedMailbox:
+			err = k.received(ctx, p)
 			k.order(p, newest)
 		}
 		if err != nil {
@@ -130,9 +131,9 @@ func (k *keeping) judge(ctx context.Context) error {
 	return nil
 }
 
-// start: there is an instance, whichever start has begun it: of all starts with one id one counts,
-// unless they say otherwise.
-func (k *keeping) start(ctx context.Context, p promise) error {
+// start: the instance exists, whichever start has begun it: of all starts with one id, one counts,
+// unless their options ask for another.
+func (k *keeping) start(ctx context.Context, p acknowledgement) error {
 	if k.exists {
 		if p.By == nil && p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage &&
 			!k.remembered(p.Message) {
@@ -140,7 +141,8 @@ func (k *keeping) start(ctx context.Context, p promise) error {
 		}
 		return nil
 	}
-	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.Start{Orchestration: p.Name}}
+	m := events.Message{ID: p.Message, Instance: p.Instance, NotBefore: p.Due,
+		Content: &events.Start{Orchestration: p.Name}}
 	return k.absent(ctx, p, StartLost, p.Name != "", m, "an instance, begun by start "+p.Message)
 }
 
@@ -149,16 +151,16 @@ func (k *keeping) remembered(message string) bool {
 	return k.first != nil && slices.Contains(k.first.Seen, events.SeenHash(message))
 }
 
-// queued: a queue message is in history, still under way, or a dead letter.
-func (k *keeping) queued(ctx context.Context, p promise) error {
+// received: a mailbox message is in history, in flight, or a dead letter.
+func (k *keeping) received(ctx context.Context, p acknowledgement) error {
 	at := k.wanted[p.Message]
 	switch {
 	case !knownAgain(p.Message):
 		k.not[NoMessage]++
 		return nil
-	case at.event > 0 && at.queue != p.Queue:
-		k.bad(QueueLost, at, fmt.Sprintf("message %s in queue %q", p.Message, p.Queue),
-			fmt.Sprintf("it in queue %q", at.queue))
+	case at.event > 0 && at.mailbox != p.Mailbox:
+		k.bad(MailboxLost, at, fmt.Sprintf("message %s in mailbox %q", p.Message, p.Mailbox),
+			fmt.Sprintf("it in mailbox %q", at.mailbox))
 		return nil
 	case at.event > 0 || k.remembered(p.Message):
 		return nil
@@ -166,9 +168,9 @@ func (k *keeping) queued(ctx context.Context, p promise) error {
 		k.not[NotKept]++ // it may be in an execution that was pruned, or for an instance that was deleted
 		return nil
 	}
-	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.QueueSent{Queue: p.Queue}}
-	return k.absent(ctx, p, QueueLost, true, m,
-		fmt.Sprintf("message %s of queue %q in history, under way, or among the dead letters", p.Message, p.Queue))
+	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.MailboxMessage{Mailbox: p.Mailbox}}
+	return k.absent(ctx, p, MailboxLost, true, m,
+		fmt.Sprintf("message %s of mailbox %q in history, in flight, or among the dead letters", p.Message, p.Mailbox))
 }
 
 // knownAgain reports whether history has the id of a message as it is: those that are too long or
@@ -181,7 +183,7 @@ func knownAgain(id string) bool {
 }
 
 // absent judges a message that is not in history.
-func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool, m events.Message,
+func (k *keeping) absent(ctx context.Context, p acknowledgement, rule Rule, askable bool, m events.Message,
 	expected string) error {
 	if k.o.Broker != nil && askable {
 		m.Internal = p.By != nil
@@ -189,9 +191,9 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 		if err != nil {
 			return err
 		}
-		if there && k.o.Quiescent {
+		if there && k.o.Quiescent && !p.Due.After(k.o.Now()) {
 			k.bad(Outstanding, place{}, "nothing to be outstanding",
-				fmt.Sprintf("the promised %s %s, which waits in NATS", p.What, p.Message))
+				fmt.Sprintf("the acknowledged %s %s, which waits in NATS", p.What, p.Message))
 		}
 		if there {
 			k.onItsWay(p)
@@ -207,73 +209,75 @@ func (k *keeping) absent(ctx context.Context, p promise, rule Rule, askable bool
 		k.onItsWay(p)
 	case !k.exists && !k.o.NothingRemoved && (k.tombstone || !k.leavesTombstone(p.At)):
 		k.not[NotKept]++
-	case k.o.Broker == nil && !k.o.Quiescent: // it may wait there
+	case k.o.Broker == nil && (!k.o.Quiescent || p.Due.After(k.o.Now())): // it may wait there
 		k.not[NotAsked]++
-	case k.o.Dead == nil && p.What == PromisedQueue && (!k.exists || k.row.Status.Ended()): // it may be a dead letter
+	// it may be a dead letter
+	case k.o.Dead == nil && p.What == AcknowledgedMailbox && (!k.exists || k.row.Status.Ended()):
 		k.not[NotAsked]++
-	case k.o.Dead != nil && p.What == PromisedQueue && k.o.Now().Sub(p.At) > k.o.DeadFor && !k.o.NothingRemoved:
+	case k.o.Dead != nil && p.What == AcknowledgedMailbox && k.o.Now().Sub(p.At) > k.o.DeadLetterTTL &&
+		!k.o.NothingRemoved:
 		k.not[NotKept]++ // it may have been a dead letter
 	default:
 		f := Finding{Rule: rule, Instance: k.instance, Expected: expected, Found: found}
 		if p.By != nil {
 			f = p.lost(found)
 		}
-		k.suspects = append(k.suspects, suspect{message: p.Message, instance: p.Instance, finding: f})
+		k.lost = append(k.lost, lost{message: p.Message, instance: p.Instance, finding: f})
 	}
 	return nil
 }
 
-// onItsWay counts what is still under way, of what clients were promised.
-func (k *keeping) onItsWay(p promise) {
+// onItsWay counts acknowledged messages that are still in flight.
+func (k *keeping) onItsWay(p acknowledgement) {
 	if p.By == nil {
-		k.underWay++
+		k.inFlight++
 	}
 }
 
-// lost says that what an instance has said to another one is lost.
-func (p promise) lost(found string) Finding {
+// lost is the finding that a start or a message from one instance to another is lost.
+func (p acknowledgement) lost(found string) Finding {
 	f := Finding{Rule: LaunchLost, Instance: p.By.Instance, Execution: p.By.Execution, Event: p.By.Event, Found: found,
 		Expected: fmt.Sprintf("instance %q, which was started here", p.Instance)}
-	if p.What == PromisedQueue {
+	if p.What == AcknowledgedMailbox {
 		f.Rule, f.Expected = SendLost,
-			fmt.Sprintf("the message to queue %q of instance %q in its history, under way, or among the dead letters",
-				p.Queue, p.Instance)
+			fmt.Sprintf("the message to mailbox %q of instance %q in its history, in flight, or among the dead letters",
+				p.Mailbox, p.Instance)
 	}
 	return f
 }
 
-// promisedAt is a promise with where its message was taken in.
-type promisedAt struct {
+// acknowledgedAt is an acknowledged message, with the place where it was recorded.
+type acknowledgedAt struct {
 	message string
 	place
 }
 
-// order: who sends one message after the other relies on their order.
-func (k *keeping) order(p promise, newest map[[2]string]promisedAt) {
+// order: a client that sends one message after the other relies on their order.
+func (k *keeping) order(p acknowledgement, newest map[[2]string]acknowledgedAt) {
 	at := k.wanted[p.Message]
 	if at.event == 0 || p.By != nil {
 		return
 	}
-	who := [2]string{fmt.Sprint(p.Log), p.Queue}
+	who := [2]string{fmt.Sprint(p.Log), p.Mailbox}
 	if last, ok := newest[who]; ok && at.before(last.place) {
-		k.bad(QueueReorder, at,
-			fmt.Sprintf("message %s of queue %q behind %s (execution %d, event %d), which was promised before it",
-				p.Message, p.Queue, last.message, last.execution, last.event),
+		k.bad(MailboxReorder, at,
+			fmt.Sprintf("message %s of mailbox %q behind %s (execution %d, event %d), which was acknowledged before it",
+				p.Message, p.Mailbox, last.message, last.execution, last.event),
 			"it before that")
 		return
 	}
-	newest[who] = promisedAt{p.Message, at}
+	newest[who] = acknowledgedAt{p.Message, at}
 }
 
-// end: what a waiter was told is so for good.
-func (k *keeping) end(p promise) {
+// end: once a waiter has received an outcome, the outcome never changes.
+func (k *keeping) end(p acknowledgement) {
 	said := string(p.Status)
 	if p.Status == round.Completed {
-		said += " with " + clip(events.Canonical(p.Output))
+		said += " with " + clip(codec.Canonical(p.Output))
 	}
 	fits := func(e ending) bool {
 		return e.ended && e.status == p.Status &&
-			(p.Status != round.Completed || bytes.Equal(events.Canonical(p.Output), e.output))
+			(p.Status != round.Completed || bytes.Equal(codec.Canonical(p.Output), e.output))
 	}
 	if p.Execution == 0 {
 		for _, e := range k.ends {
@@ -313,28 +317,29 @@ func (k *keeping) end(p promise) {
 
 // ---- Dead letters.
 
-// suspect is a message that is lost, unless it is a dead letter.
-type suspect struct {
+// lost is a message that is lost, unless it is a dead letter.
+type lost struct {
 	message, instance string
 	finding           Finding
 }
 
-// maxSuspects bounds how many wait until the dead letters are looked through.
-const maxSuspects = 5000
+// maxLost bounds how many wait until the dead letters are searched.
+const maxLost = 5000
 
-func (s *system) suspect(ctx context.Context, x suspect) error {
-	s.suspects = append(s.suspects, x)
-	if len(s.suspects) < maxSuspects {
+func (s *system) doubt(ctx context.Context, x lost) error {
+	s.missing = append(s.missing, x)
+	if len(s.missing) < maxLost {
 		return nil
 	}
 	return s.deadLettered(ctx)
 }
 
-// deadLettered looks for the suspects among the dead letters; what is not there is lost.
+// deadLettered searches the dead letters for the missing messages; one that is not among them is
+// lost.
 func (s *system) deadLettered(ctx context.Context) error {
 	dead := make(map[string]bool)
 	wanted := make(map[string]bool)
-	for _, x := range s.suspects {
+	for _, x := range s.missing {
 		wanted[x.message] = true
 	}
 	for after := uint64(0); s.o.Dead != nil && len(wanted) > len(dead); {
@@ -352,13 +357,13 @@ func (s *system) deadLettered(ctx context.Context) error {
 			break
 		}
 	}
-	for _, x := range s.suspects {
+	for _, x := range s.missing {
 		if x.message != "" && dead[x.message] {
 			s.report.DeadLetters++
 		} else {
 			s.found(x.finding)
 		}
 	}
-	s.suspects = nil
+	s.missing = nil
 	return nil
 }

@@ -7,19 +7,21 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file has the rules about the executions of an instance, one after the other, and about what
-// the store shows of it.
+// This file has the rules about the executions of an instance, one after the other, and about their
+// rows and values in the store.
 
-// lineage follows an instance through its executions. It remembers of the former ones only what the
-// next one is compared with.
+// lineage follows an instance through its executions. Of former ones it remembers only the data
+// that the next one is compared with.
 type lineage struct {
 	id       string
-	former   *execution // without what is only good while it runs
+	former   *execution // without data that only a running execution needs
 	now      *execution
 	messages taken
 	findings []Finding
@@ -55,8 +57,8 @@ func (l *lineage) finish() {
 	l.former = l.now
 }
 
-// judgeFormer: an execution that has a successor and did not end has been forgotten half-way; a gap
-// between two is a whole history that was lost.
+// judgeFormer: an execution that has a successor and no end was abandoned half-way; a gap between
+// two executions is a lost history.
 func (l *lineage) judgeFormer() {
 	if l.former.number+1 != l.now.number {
 		l.bad(Finding{Rule: ExecutionMissing, Execution: l.former.number + 1,
@@ -107,9 +109,9 @@ func kindOf(f events.Fact) events.Kind {
 	return f.Kind()
 }
 
-// inherited compares what an execution has when its code begins with what the one before had when
-// it ended. A message that was read may come again: whether the code had looked at it, history does
-// not tell.
+// inherited compares the state with which an execution's code begins with the state at the end of
+// the one before. A message that was read may be carried on or not: history does not show whether
+// the code had looked at it.
 func (l *lineage) inherited(x *execution) {
 	f := l.former
 	if x.started.Previous == 0 || f == nil || f.number != x.started.Previous {
@@ -122,18 +124,18 @@ func (l *lineage) inherited(x *execution) {
 		x.bad(CarriedDiffers, 1, fmt.Sprintf("status %s, version %d", clip(f.status), f.statusVersion),
 			fmt.Sprintf("%s, version %d", clip(x.status), x.statusVersion))
 	}
-	unread, read := f.mail.rest()
-	carried, _ := x.mail.rest()
+	unread, read := f.mailboxes.rest()
+	carried, _ := x.mailboxes.rest()
 	for l, n := range unread {
 		if carried[l] < n {
-			x.bad(MailLost, 1, fmt.Sprintf("message %q of queue %q, which nobody had read", l.message, l.queue),
+			x.bad(MailboxDropped, 1, fmt.Sprintf("message %q of mailbox %q, unread", l.message, l.mailbox),
 				"it is not carried on")
 		}
 	}
 	for l, n := range carried {
 		if n > unread[l]+read[l] {
-			x.bad(MailFromNowhere, 1, fmt.Sprintf("what execution %d had in its queues", f.number),
-				fmt.Sprintf("message %q in queue %q", l.message, l.queue))
+			x.bad(MailboxFromNowhere, 1, fmt.Sprintf("what execution %d had in its mailboxes", f.number),
+				fmt.Sprintf("message %q in mailbox %q", l.message, l.mailbox))
 		}
 	}
 }
@@ -150,7 +152,7 @@ func (l *lineage) compareRow(row round.Row) {
 	}
 	differs("last event", x.last.ID, row.LastEvent)
 	differs("status", x.standing(), row.Status)
-	differs("unread messages", x.mail.waits(), row.Unread)
+	differs("unread messages", x.mailboxes.waits(), row.Unread)
 	if s := x.started; s != nil {
 		differs("incarnation", s.Incarnation, row.Incarnation)
 		differs("orchestration", s.Name+" "+s.Version, row.Name+" "+row.Version)
@@ -171,8 +173,8 @@ func (l *lineage) compareRow(row round.Row) {
 	l.willBeLookedAt(row)
 }
 
-// willBeLookedAt: if a message about what it waits for is lost, only its wake time brings somebody
-// to look.
+// willBeLookedAt: if the message that an instance waits for is lost, only the wake time makes an
+// orchestrator load the instance.
 func (l *lineage) willBeLookedAt(row round.Row) {
 	if row.Status.Ended() || !row.WakeAt.IsZero() {
 		return
@@ -186,26 +188,27 @@ func (l *lineage) willBeLookedAt(row round.Row) {
 	}
 }
 
-// owed reports whether a service or the clock owes the answer to something.
+// owed reports whether a service or the clock owes the answer to an open event.
 func owed(f events.Fact) bool {
 	switch f := f.(type) {
 	case *events.ActivityScheduled:
 		return f.Name != passedOn
 	case *events.TimerCreated, *events.ChildStarted:
 		return true
+	default:
 	}
 	return false
 }
 
-// compareValues compares the values that the store shows with those that history tells.
-func (l *lineage) compareValues(values map[string]events.Payload) {
+// compareValues compares the values in the store with those in history.
+func (l *lineage) compareValues(values map[string]codec.Payload) {
 	if !sameValues(values, l.now.values) {
 		l.now.bad(ValuesDiffer, 0, "values "+valuesText(l.now.values)+" as in history",
 			valuesText(values)+" in the store")
 	}
 }
 
-// compareExecution compares a former execution with what the store keeps of it besides its history.
+// compareExecution compares a former execution with its row.
 func (l *lineage) compareExecution(info history.ExecutionInfo) {
 	x := l.now
 	output, failure := outcome(x.end.Fact)
@@ -218,7 +221,7 @@ func (l *lineage) compareExecution(info history.ExecutionInfo) {
 	}
 }
 
-// standing is the status that history tells.
+// standing is the status that follows from history.
 func (x *execution) standing() round.Status {
 	switch x.end.Fact.(type) {
 	case *events.Completed:
@@ -231,6 +234,7 @@ func (x *execution) standing() round.Status {
 		return round.Terminated
 	case *events.ContinuedAsNew:
 		return round.ContinuedAsNew
+	default:
 	}
 	switch {
 	case x.halted:
@@ -241,30 +245,31 @@ func (x *execution) standing() round.Status {
 	return round.Running
 }
 
-// outcome is what the event that ends an execution says to whoever waits. The errors of a
-// cancellation and a termination are told by their kind.
-func outcome(f events.Fact) (events.Payload, *events.Error) {
+// outcome is the result of the event that ends an execution. Cancellation and termination have
+// errors of their own kind.
+func outcome(f events.Fact) (codec.Payload, *failure.Error) {
 	switch f := f.(type) {
 	case *events.Completed:
 		return f.Output, nil
 	case *events.Failed:
 		return nil, f.Error
 	case *events.Cancelled:
-		return f.Output, &events.Error{Kind: events.CancelledError}
+		return f.Output, &failure.Error{Kind: failure.Cancelled}
 	case *events.Terminated:
-		return nil, &events.Error{Kind: events.TerminatedError}
+		return nil, &failure.Error{Kind: failure.Terminated}
+	default:
 	}
 	return nil, nil
 }
 
-func errorText(e *events.Error) string {
+func errorText(e *failure.Error) string {
 	switch {
 	case e == nil:
 		return "none"
-	case e.Kind == events.CancelledError || e.Kind == events.TerminatedError:
+	case e.Kind == failure.Cancelled || e.Kind == failure.Terminated:
 		return string(e.Kind) // the message has the reason, in other words
 	}
-	data, err := json.Marshal(e.Bounded())
+	data, err := json.Marshal(events.Bounded(e))
 	if err != nil {
 		return e.Error()
 	}
@@ -282,11 +287,11 @@ func parentText(p *events.Parent) string {
 	return fmt.Sprintf("%q, incarnation %s, execution %d, event %d", p.Instance, p.Incarnation, p.Execution, p.Event)
 }
 
-func sameValues(a, b map[string]events.Payload) bool {
-	return maps.EqualFunc(a, b, func(a, b events.Payload) bool { return bytes.Equal(a, b) })
+func sameValues(a, b map[string]codec.Payload) bool {
+	return maps.EqualFunc(a, b, func(a, b codec.Payload) bool { return bytes.Equal(a, b) })
 }
 
-func valuesText(values map[string]events.Payload) string {
+func valuesText(values map[string]codec.Payload) string {
 	var b bytes.Buffer
 	for i, k := range slices.Sorted(maps.Keys(values)) {
 		if i > 0 {
@@ -304,8 +309,8 @@ func valuesText(values map[string]events.Payload) string {
 	return b.String()
 }
 
-// clip shortens a payload for people. What differs behind the cut shows in the length.
-func clip(p events.Payload) string {
+// clip shortens a payload for a finding. Differences behind the cut show in the length and the sum.
+func clip(p codec.Payload) string {
 	const most = 200
 	s := p.String()
 	if len(p) == 0 {
@@ -338,7 +343,7 @@ func (t *taken) add(id string) {
 // maxTaken bounds how many messages of an incarnation are compared with those that come later.
 const maxTaken = 1 << 20
 
-// trim forgets all but the newest.
+// trim drops all but the newest.
 func (t *taken) trim(most int) {
 	if len(t.ids) <= most {
 		return

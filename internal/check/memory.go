@@ -24,7 +24,7 @@ func Together(instances ...Instance) error {
 	}
 	r, err := System(context.Background(), m, Options{NothingRemoved: true, Overdue: -1})
 	if err != nil {
-		return err // what is in memory can always be read
+		return err // data in memory can always be read
 	}
 	return r.Err()
 }
@@ -60,7 +60,7 @@ func (m memory) List(_ context.Context, _ history.Filter, p history.Page) (list 
 	return list, nil
 }
 
-// Executions implements [Store]. Nobody keeps anything of a former execution but its history.
+// Executions implements [Store]. The memory has nothing of a former execution but its history.
 func (m memory) Executions(_ context.Context, instance string, after int64,
 	limit int) (list []history.ExecutionInfo, err error) {
 	in := m[instance]
@@ -103,7 +103,7 @@ func (m memory) ValuesOf(_ context.Context, instances []string) (map[string]map[
 // Tombstones implements [Store]: there are none.
 func (m memory) Tombstones(context.Context, []string) ([]string, error) { return nil, nil }
 
-// OldPromises implements [Store]: there are none.
-func (m memory) OldPromises(context.Context, time.Time, int) ([]history.Promise, error) {
+// OldOutbox implements [Store]: there are none.
+func (m memory) OldOutbox(context.Context, time.Time, int) ([]history.OutboxEntry, error) {
 	return nil, nil
 }

@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// sorter puts records in the order of their keys, and those of one key in the order in which they
-// came. It keeps a bounded part in memory and the rest in files.
+// sorter sorts records by their keys, and keeps the order in which those of one key were added. It
+// keeps a bounded part in memory and the rest in files.
 type sorter struct {
 	dir     string
 	records []record
@@ -28,10 +28,10 @@ type record struct {
 }
 
 const (
-	// sortedAtOnce bounds what is in memory, maxRuns the number of files.
+	// sortedAtOnce bounds the bytes in memory, maxRuns the number of files.
 	sortedAtOnce = 4 << 20
 	maxRuns      = 32
-	// perRecord is what a record needs in memory besides its bytes.
+	// perRecord is the memory that a record needs besides its bytes.
 	perRecord = 64
 )
 
@@ -43,7 +43,7 @@ func (s *sorter) add(key string, data []byte) error {
 	return s.spill()
 }
 
-// spill writes what is in memory to a file.
+// spill writes the records in memory to a file.
 func (s *sorter) spill() error {
 	s.sort()
 	if err := s.write(func(yield func(record, error) bool) {
@@ -88,7 +88,7 @@ func (s *sorter) write(records iter.Seq2[record, error]) error {
 	return w.Flush()
 }
 
-// all gives all records in order.
+// all yields all records in order.
 func (s *sorter) all() iter.Seq2[record, error] {
 	s.sort()
 	return merged(s.runs, s.records)
@@ -108,7 +108,7 @@ func remove(files []*os.File) error {
 	return errors.Join(errs...)
 }
 
-// writeRecord writes a record, and gives its length.
+// writeRecord writes a record, and returns its length.
 func writeRecord(w io.Writer, r record) (int64, error) {
 	head := binary.AppendUvarint(nil, uint64(len(r.key)))
 	head = append(head, r.key...)
@@ -120,8 +120,8 @@ func writeRecord(w io.Writer, r record) (int64, error) {
 	return int64(len(head) + len(r.data)), err
 }
 
-// readKey reads the key of the next record and the length of its data, which must be read or
-// skipped then. io.EOF says that there is none.
+// readKey reads the key of the next record and the length of its data, which the caller must then
+// read or skip. It returns io.EOF at the end.
 func readKey(r *bufio.Reader) (key string, length uint64, err error) {
 	n, err := binary.ReadUvarint(r)
 	if err != nil {
@@ -152,7 +152,7 @@ func readRecord(r *bufio.Reader) (record, error) {
 	return record{key, data}, cutOff(err)
 }
 
-// merged gives the records of sorted runs, and of what is in memory, in order.
+// merged yields the records of sorted runs, and of those in memory, in order.
 func merged(runs []*os.File, last []record) iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {
 		var h heads

@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -90,12 +92,13 @@ func TestStores(t *testing.T) {
 		}
 		commit(t, s, parent(childDone))
 		commit(t, s, childOf(2, completed))
-		r := look(t, s, promised(
-			check.Promised{What: check.PromisedStart, Instance: ids[0], Message: "start", At: began},
-			check.Promised{What: check.PromisedEnd, Instance: "child", Execution: 1, Status: round.Completed,
-				Output: events.Payload("1"), At: began.Add(time.Minute)},
-			check.Promised{What: check.PromisedStart, Instance: "nobody", Message: "x", At: now.Add(-25 * time.Hour)}))
-		if wants(t, r); r.Instances != int64(len(ids)+2) || r.Promises != 3 || r.NotJudged[check.NotKept] != 1 {
+		r := look(t, s, acked(
+			check.Acknowledged{What: check.AcknowledgedStart, Instance: ids[0], Message: "start", At: began},
+			check.Acknowledged{What: check.AcknowledgedEnd, Instance: "child", Execution: 1, Status: round.Completed,
+				Output: codec.Payload("1"), At: began.Add(time.Minute)},
+			check.Acknowledged{What: check.AcknowledgedStart, Instance: "nobody", Message: "x",
+				At: now.Add(-25 * time.Hour)}))
+		if wants(t, r); r.Instances != int64(len(ids)+2) || r.Acknowledgements != 3 || r.NotJudged[check.NotKept] != 1 {
 			t.Errorf("%+v", r)
 		}
 
@@ -110,17 +113,17 @@ func TestStores(t *testing.T) {
 			check.TimerEarly)
 		plant(lookedAt(named("twice", of(story(started(), call, done, done)))), check.AnsweredTwice)
 		plant(lookedAt(changed(named("values", of(story(started(), value("k", "1")))), func(in *check.Instance) {
-			in.Values["k"] = events.Payload("2")
+			in.Values["k"] = codec.Payload("2")
 		})), check.ValuesDiffer)
 		plant(lookedAt(changed(named("row", of(story(started(), completed))), func(in *check.Instance) {
-			in.Row.Output = events.Payload("2")
+			in.Row.Output = codec.Payload("2")
 		})), check.RowDiffers)
 		plant(lookedAt(named("former",
 			of(story(started(), value("k", "1"), continued), story(next(1), value("k", "2"))))), check.CarriedDiffers)
 		plant(lookedAt(named("unended", of(story(started(), call), story(next(0), call)))), check.RowDiffers,
 			check.ContinuedDiffers, check.NoEnd)
 
-		// What is deleted is neither there nor lost, and what is pruned is no gap.
+		// A deleted instance is neither there nor lost, and a pruned execution is not a gap.
 		if _, err := s.Delete(t.Context(), []string{"parent"}, history.Deletion{Force: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -146,15 +149,15 @@ func TestStores(t *testing.T) {
 }
 
 func quiescentStarts(ids ...string) func(*check.Options) {
-	var list []check.Promised
+	var list []check.Acknowledged
 	for _, id := range ids {
-		list = append(list, check.Promised{What: check.PromisedStart, Instance: id, Name: "order",
+		list = append(list, check.Acknowledged{What: check.AcknowledgedStart, Instance: id, Name: "order",
 			Message: "start-" + id, At: began})
 	}
-	return promised(list...)
+	return acked(list...)
 }
 
-func TestStoredPromises(t *testing.T) {
+func TestStoredAcknowledgements(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s history.Store) {
 		made := commit(t, s, lookedAt(of(story(started(), call))),
 			events.Message{ID: "m", Instance: "x", Content: &events.EventRaised{Name: "go"}})
@@ -164,10 +167,10 @@ func TestStoredPromises(t *testing.T) {
 		wants(t, look(t, s))
 		wants(t, look(t, s, late))
 		r := look(t, s, late, func(o *check.Options) { o.Overdue = time.Hour })
-		if wants(t, r, check.WakeOverdue, check.PromiseOverdue); r.Findings[1].Instance != "" {
+		if wants(t, r, check.WakeOverdue, check.OutboxOverdue); r.Findings[1].Instance != "" {
 			t.Errorf("%+v", r)
 		}
-		if err := s.RemovePromises(t.Context(), made.Promises); err != nil {
+		if err := s.RemoveOutbox(t.Context(), made.Entries); err != nil {
 			t.Fatal(err)
 		}
 		wants(t, look(t, s, late, func(o *check.Options) { o.Overdue = time.Hour }), check.WakeOverdue)
@@ -185,12 +188,17 @@ type crowd struct {
 }
 
 func (c *crowd) instance(id string) check.Instance {
-	return named(id, unread(lookedAt(of(story(started(), value("k", "1"), queued(id+"-a"), queued(id+"-b"), call))), 2))
+	return named(id, unread(lookedAt(of(story(started(), value("k", "1"), received(id+"-a"), received(id+"-b"),
+		call))), 2))
 }
 
 func (c *crowd) List(_ context.Context, _ history.Filter, p history.Page) (list history.InstanceList, err error) {
 	first := 0
-	fmt.Sscan(p.Cursor, &first)
+	if p.Cursor != "" {
+		if first, err = strconv.Atoi(p.Cursor); err != nil {
+			return list, err
+		}
+	}
 	for i := first; i < min(first+p.Size(), c.size); i++ {
 		in := c.instance(fmt.Sprintf("i-%06d", i))
 		list.Instances = append(list.Instances, history.Info{Instance: in.ID, Row: in.Row})
@@ -225,33 +233,38 @@ func (c *crowd) Load(_ context.Context, ids []string, admit func(string, round.R
 func (c *crowd) ValuesOf(_ context.Context, ids []string) (map[string]map[string]history.Value, error) {
 	all := make(map[string]map[string]history.Value)
 	for _, id := range ids {
-		all[id] = map[string]history.Value{"k": {Data: events.Payload("1")}}
+		all[id] = map[string]history.Value{"k": {Data: codec.Payload("1")}}
 	}
 	return all, nil
 }
 
 func (c *crowd) Tombstones(context.Context, []string) ([]string, error) {
-	c.measure() // once for each portion of the promises
+	c.measure() // once for each portion of the acknowledgements
 	return nil, nil
 }
 
-// TestMemoryIsBounded checks ten times as many instances and promises with about the same memory.
+// TestMemoryIsBounded checks ten times as many instances and acknowledgements with about the same
+// memory.
 func TestMemoryIsBounded(t *testing.T) {
 	measure := func(size int) uint64 {
 		c := &crowd{size: size}
-		log := func(yield func(check.Promised, error) bool) {
+		log := func(yield func(check.Acknowledged, error) bool) {
 			for _, x := range []string{"-a", "-b"} {
 				for i := range size {
 					id := fmt.Sprintf("i-%06d", i*7%size)
-					if !yield(check.Promised{What: check.PromisedQueue, Instance: id, Queue: "mail", Message: id + x,
-						At: began}, nil) {
+					if !yield(check.Acknowledged{What: check.AcknowledgedMailbox, Instance: id, Mailbox: "mail",
+						Message: id + x,
+						At:      began}, nil) {
 						return
 					}
 				}
 			}
 		}
-		r := look(t, c, func(o *check.Options) { o.Promises = []check.Promises{{Name: "all", Each: log}} })
-		if r.Total() > 0 || r.Instances != int64(size) || r.Promises != 2*int64(size) {
+		r := look(t, c, func(o *check.Options) {
+			o.Acknowledgements = []check.Acknowledgements{{Name: "all",
+				Each: log}}
+		})
+		if r.Total() > 0 || r.Instances != int64(size) || r.Acknowledgements != 2*int64(size) {
 			t.Fatalf("%+v", r)
 		}
 		return c.live

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Store is what is read of a store. Nothing is written.
+// Store is the part of a store that a check reads. The check writes nothing.
 type Store interface {
 	history.Audit
 	Load(ctx context.Context, instances []string,
@@ -24,76 +25,77 @@ type Store interface {
 	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
 }
 
-// Broker is what is asked of the broker.
+// Broker answers whether the broker has a message.
 type Broker interface {
 	Has(ctx context.Context, message events.Wire) (bool, error)
 }
 
-// DeadLetters are where dead letters are.
+// DeadLetters lists the dead letters.
 type DeadLetters interface {
 	DeadLetters(ctx context.Context, after uint64, limit int) ([]broker.DeadLetter, error)
 }
 
-// Promises are the promises of one client: what [ReadLog] reads.
-type Promises struct {
-	// Name is what the log is called in errors.
+// Acknowledgements is the acknowledgement log of one client, as [ReadLog] reads it.
+type Acknowledgements struct {
+	// Name is the name of the log in errors.
 	Name string
-	// Each gives one after the other.
-	Each func(yield func(Promised, error) bool)
+	// Each yields one line after the other.
+	Each func(yield func(Acknowledged, error) bool)
 }
 
-// Options say what is checked. The zero value checks all instances of a store, and no promises.
+// Options select the checks. The zero value checks all instances of a store, and no
+// acknowledgements.
 type Options struct {
-	// Filter says which instances are looked at. Promises are those of all instances, or of those
-	// with the filter's prefix.
+	// Filter selects the instances. The check uses all lines of the logs, or those whose instance
+	// has the filter's prefix.
 	Filter history.Filter
-	// Promises are what clients were promised.
-	Promises []Promises
-	// NothingRemoved says that nothing was deleted and nothing pruned, and that exported histories
-	// are all there are: then what is not there is lost.
+	// Acknowledgements are the acknowledgement logs, one for each client.
+	Acknowledgements []Acknowledgements
+	// NothingRemoved says that no instance was deleted, that no execution was pruned, and that the
+	// exported histories are complete: then missing data are lost.
 	NothingRemoved bool
-	// Quiescent demands that nothing is under way.
+	// Quiescent demands that nothing is in flight.
 	Quiescent bool
-	// Overdue is how long something may be under way; 0 means [Overdue], less than 0 for ever.
+	// Overdue is how long a message may be in flight. Default: [Overdue]. Less than 0: forever.
 	Overdue time.Duration
-	// Broker is asked what is in flight, and Dead for dead letters, if they are set. Prefix
-	// is that of the subjects.
+	// Broker, if set, is asked for messages in flight, and Dead for dead letters. Prefix is the
+	// first token of the subjects.
 	Broker Broker
 	Dead   DeadLetters
 	Prefix string
-	// DeadFor is how long dead letters are kept; 0 means 30 days.
-	DeadFor time.Duration
-	// Most is how many findings are kept; 0 means 100. Others are counted.
+	// DeadLetterTTL is how long dead letters are kept. Default: 30 days.
+	DeadLetterTTL time.Duration
+	// Most is how many findings the report keeps; others are only counted. Default: 100.
 	Most int
-	// Dir is where promises are sorted; empty: where temporary files go.
+	// Dir is the directory for sorting. Default: the one for temporary files.
 	Dir string
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
-	// Progress is told from time to time how far it is.
+	// Progress is called from time to time with the report so far.
 	Progress func(Report)
 }
 
-// Overdue is how long something may be under way if nobody says otherwise: a lost message is found
+// Overdue is the default for how long a message may be in flight: recovery finds a lost message
 // after 77 seconds at most.
 const Overdue = 2 * time.Minute
 
-// Report says what was looked at and what was found.
+// Report has the counts of a check, and its findings.
 type Report struct {
 	Instances  int64 `json:"instances"`
 	Executions int64 `json:"executions"`
 	Events     int64 `json:"events"`
-	// Promises counts those of clients, Said what instances have said to others without waiting for
-	// an answer.
-	Promises int64 `json:"promises"`
-	Said     int64 `json:"said"`
-	// UnderWay counts promises that are still on their way, Refused starts of instances that
-	// another start had begun, DeadLetters promised dead letters.
-	UnderWay    int64 `json:"under_way"`
+	// Acknowledgements counts the acknowledgements of clients, Said the starts and messages that an
+	// instance sent to another one without waiting for an answer.
+	Acknowledgements int64 `json:"acknowledgements"`
+	Said             int64 `json:"said"`
+	// InFlight counts acknowledged messages that are in flight, Refused starts of instances that
+	// another start had begun, DeadLetters acknowledged messages that are dead letters.
+	InFlight    int64 `json:"in_flight"`
 	Refused     int64 `json:"refused"`
 	DeadLetters int64 `json:"dead_letters"`
-	// NotJudged counts what cannot be judged, by the reason.
+	// NotJudged counts data that the check cannot judge, by reason.
 	NotJudged map[Reason]int64 `json:"not_judged,omitempty"`
-	// AskedBroker says whether the broker was asked what is under way.
+	// AskedBroker says whether the check asked the broker for messages in flight.
 	AskedBroker bool `json:"asked_broker"`
 	// Found counts all findings, by rule; Findings are those that were kept.
 	Found    map[Rule]int64 `json:"found,omitempty"`
@@ -132,19 +134,19 @@ const (
 	NoMessage Reason = "no_message"
 )
 
-// Text is the reason for people.
+// Text is the reason as `rondo check` prints it.
 func (r Reason) Text() string {
 	switch r {
 	case NotKept:
 		return "it was deleted, pruned or not exported, or may have been"
 	case NotAsked:
-		return "NATS was not asked whether it is under way or a dead letter"
+		return "NATS was not asked whether it is in flight or a dead letter"
 	case MovedOn:
 		return "its values changed each time they were read"
 	case TooNew:
 		return "a newer engine has written it, or it cannot be read"
 	case NoMessage:
-		return "the promise does not say which message it is"
+		return "the acknowledgement does not say which message it is"
 	}
 	return string(r)
 }
@@ -156,9 +158,9 @@ type system struct {
 	exported bool
 	o        Options
 	report   Report
-	suspects []suspect
+	missing  []lost
 	told     time.Time
-	sorted   sorter // promises, and what instances have said to others
+	sorted   sorter // acknowledgements, and messages between instances
 }
 
 const (
@@ -172,22 +174,23 @@ const (
 	retries = 5
 )
 
-// System checks what a store has. Its error says that something could not be read; what was found
-// is in the report. It may be used while the store is written to: what seems wrong is read again
-// before it is reported.
+// System checks the instances of a store. It returns an error if it cannot read something; findings
+// are in the report. Services may write to the store meanwhile: System reads an instance again
+// before it reports a finding.
 func System(ctx context.Context, store Store, o Options) (Report, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	o.Overdue, o.Most, o.Prefix = cmp.Or(o.Overdue, Overdue), cmp.Or(o.Most, 100),
 		cmp.Or(o.Prefix, events.DefaultPrefix)
-	o.DeadFor = cmp.Or(o.DeadFor, 30*24*time.Hour)
+	o.DeadLetterTTL = cmp.Or(o.DeadLetterTTL, 30*24*time.Hour)
 	_, exported := store.(*Exports)
 	s := &system{store: store, exported: exported, o: o}
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
 		Findings: []Finding{}}
 	s.sorted.dir = o.Dir
-	parts := []func(context.Context) error{s.instances, s.sortPromises, s.promises, s.deadLettered, s.outbox}
+	parts := []func(context.Context) error{s.instances, s.sortAcknowledgements, s.acknowledgements, s.deadLettered,
+		s.outbox}
 	var err error
 	for _, part := range parts {
 		if err = part(ctx); err != nil {
@@ -206,7 +209,7 @@ func (s *system) found(f Finding) {
 
 func (s *system) notJudged(why Reason) { s.report.NotJudged[why]++ }
 
-// progress tells how far it is, now and then.
+// progress reports the counts so far, now and then.
 func (s *system) progress() {
 	if at := s.o.Now(); s.o.Progress != nil && at.Sub(s.told) >= 200*time.Millisecond {
 		s.told = at
@@ -214,13 +217,13 @@ func (s *system) progress() {
 	}
 }
 
-// overdue reports whether something that has been so since a moment has been so for too long.
+// overdue reports whether a state that began at a moment has lasted for too long.
 func (s *system) overdue(since time.Time) bool {
 	return s.o.Overdue >= 0 && s.o.Now().Sub(since) > s.o.Overdue
 }
 
-// leavesTombstone reports whether what was there at a moment or later would have left a tombstone
-// if it had been deleted.
+// leavesTombstone reports whether an instance that existed at a moment or later would have a
+// tombstone if it had been deleted.
 func (s *system) leavesTombstone(at time.Time) bool {
 	const slack = 10 * time.Minute // clocks differ
 	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.TombstoneTTL-slack
@@ -255,8 +258,8 @@ func (s *system) instances(ctx context.Context) error {
 	}
 }
 
-// judgeAll judges some instances. What is found is looked for once more, because instances move
-// while they are read.
+// judgeAll judges some instances. It reads an instance again before it reports a finding, because
+// instances change while they are read.
 func (s *system) judgeAll(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -280,7 +283,7 @@ func (s *system) judgeAll(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// judge lists what seems wrong with some instances.
+// judge lists the findings about some instances after one reading.
 func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding, error) {
 	f := family{system: s, count: count, running: make(map[string]int64)}
 	incarnations, err := s.read(ctx, ids, func(x *execution) error { return f.former(ctx, x) })
@@ -301,7 +304,7 @@ func (s *system) judge(ctx context.Context, ids []string, count bool) ([]Finding
 		if err := f.add(r); err != nil {
 			return nil, err
 		}
-		under, err := s.underWay(ctx, r)
+		under, err := s.inFlight(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -366,8 +369,8 @@ func (s *system) read(ctx context.Context, ids []string, former func(*execution)
 	return all, nil
 }
 
-func payloads(values map[string]history.Value) map[string]events.Payload {
-	out := make(map[string]events.Payload, len(values))
+func payloads(values map[string]history.Value) map[string]codec.Payload {
+	out := make(map[string]codec.Payload, len(values))
 	for k, v := range values {
 		out[k] = v.Data
 	}
@@ -402,7 +405,7 @@ func (s *system) follow(ctx context.Context, k round.Known, former func(*executi
 	return r, nil
 }
 
-// formerExecutions follows the executions before one. What is pruned meanwhile is left out.
+// formerExecutions follows the executions before one. It skips those that are pruned meanwhile.
 func (s *system) formerExecutions(ctx context.Context, l *lineage, before int64, former func(*execution) error) error {
 	for after := int64(0); ; {
 		list, err := s.store.Executions(ctx, l.id, after, 100)
@@ -458,7 +461,7 @@ func (s *system) formerExecution(ctx context.Context, l *lineage, info history.E
 	return nil
 }
 
-// rows reads how instances stand; those that do not exist are left out.
+// rows reads the rows of instances; those that do not exist are left out.
 func (s *system) rows(ctx context.Context, ids []string) (map[string]round.Row, error) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -477,7 +480,7 @@ func (s *system) rows(ctx context.Context, ids []string) (map[string]round.Row, 
 	return rows, nil
 }
 
-// tombstones tells which of some instances were deleted not long ago.
+// tombstones reports which of some instances were deleted not long ago.
 func (s *system) tombstones(ctx context.Context, ids []string) (map[string]bool, error) {
 	list, err := s.store.Tombstones(ctx, ids)
 	if err != nil {

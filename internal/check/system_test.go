@@ -11,19 +11,21 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// This file plants one violation of each rule that is about more than one instance, in a store and
-// a broker that say what a test wants.
+// This file plants one violation of each rule that is about more than one instance, in a fake store
+// and a fake broker.
 
 // fake is a store of instances as a test has made them.
 type fake struct {
 	instances    map[string]*check.Instance
 	deadLettered []string
-	promised     []history.Promise
+	promised     []history.OutboxEntry
 	loaded       func(ids []string) // is called before instances are loaded
 	loads        int
 }
@@ -85,6 +87,7 @@ func (f *fake) Executions(_ context.Context, id string, after int64, _ int) (lis
 				info.Status = round.ContinuedAsNew
 			case *events.Completed:
 				info.Status, info.Output = round.Completed, e.Output
+			default:
 			}
 			list = append(list, info)
 		}
@@ -124,7 +127,7 @@ func (f *fake) Tombstones(_ context.Context, ids []string) (found []string, err 
 	return found, nil
 }
 
-func (f *fake) OldPromises(_ context.Context, before time.Time, _ int) (old []history.Promise, err error) {
+func (f *fake) OldOutbox(_ context.Context, before time.Time, _ int) (old []history.OutboxEntry, err error) {
 	for _, p := range f.promised {
 		if p.Key.Made().Before(before) {
 			old = append(old, p)
@@ -152,10 +155,10 @@ func (b *fakeBroker) DeadLetters(_ context.Context, after uint64, limit int) (li
 	return list, nil
 }
 
-// now is when the tests of this file look: an hour after everything began.
+// now is the time of the checks in this file: an hour after everything began.
 var now = began.Add(time.Hour)
 
-// look checks a store as it is an hour after everything began.
+// look checks a store an hour after everything began.
 func look(t *testing.T, s check.Store, change ...func(*check.Options)) check.Report {
 	t.Helper()
 	o := check.Options{Now: func() time.Time { return now }, Dir: t.TempDir()}
@@ -186,10 +189,10 @@ func quiescent(o *check.Options) { o.Quiescent = true }
 
 func nothingRemoved(o *check.Options) { o.NothingRemoved = true }
 
-func promised(list ...check.Promised) func(*check.Options) {
+func acked(list ...check.Acknowledged) func(*check.Options) {
 	return func(o *check.Options) {
-		o.Promises = append(o.Promises,
-			check.Promises{Name: "a log", Each: func(yield func(check.Promised, error) bool) {
+		o.Acknowledgements = append(o.Acknowledgements,
+			check.Acknowledgements{Name: "a log", Each: func(yield func(check.Acknowledged, error) bool) {
 				for _, p := range list {
 					if !yield(p, nil) {
 						return
@@ -206,7 +209,7 @@ func named(id string, in check.Instance) check.Instance {
 	return in
 }
 
-// lookedAt has been touched long ago, and will be looked at in time.
+// lookedAt is an instance that was last updated long ago, and that has a wake time in the future.
 func lookedAt(in check.Instance) check.Instance {
 	if !in.Row.Status.Ended() {
 		in.Row.WakeAt = now.Add(time.Minute)
@@ -232,10 +235,10 @@ func childOf(event int64, facts ...events.Fact) check.Instance {
 	return lookedAt(named("child", of(story(append([]events.Fact{started(withParent(event))}, facts...)...))))
 }
 
-var childDone = &events.ChildCompleted{Schedule: 2, Output: events.Payload("1")}
+var childDone = &events.ChildCompleted{Schedule: 2, Output: codec.Payload("1")}
 
 func refused() *events.ChildFailed {
-	return &events.ChildFailed{Schedule: 2, Error: &events.Error{Kind: events.Conflict, Message: "its id is in use"}}
+	return &events.ChildFailed{Schedule: 2, Error: &failure.Error{Kind: failure.Conflict, Message: "its id is in use"}}
 }
 
 var families = []struct {
@@ -280,16 +283,20 @@ var families = []struct {
 	{name: "the child still runs", all: []check.Instance{parent(childDone), childOf(2, call)},
 		want: []check.Rule{check.ChildEarly}},
 	{name: "another output", all: []check.Instance{parent(childDone),
-		childOf(2, &events.Completed{Output: events.Payload("2")})}, want: []check.Rule{check.ChildOutcome}},
+		childOf(2, &events.Completed{Output: codec.Payload("2")})}, want: []check.Rule{check.ChildOutcome}},
 	{name: "told that it failed", all: []check.Instance{parent(&events.ChildFailed{Schedule: 2,
-		Error: &events.Error{Kind: events.Application, Message: "x"}}), childOf(2, completed)},
+		Error: &failure.Error{Kind: failure.Application, Message: "x"}}), childOf(2, completed)},
 		want: []check.Rule{check.ChildOutcome}},
 	{name: "told that it completed", all: []check.Instance{parent(childDone),
-		childOf(2, &events.Failed{Error: &events.Error{Kind: events.Application, Message: "x"}})},
+		childOf(2, &events.Failed{Error: &failure.Error{Kind: failure.Application, Message: "x"}})},
 		want: []check.Rule{check.ChildOutcome}},
 	{name: "no parent", all: []check.Instance{childOf(2, call)}, want: []check.Rule{check.Orphan}},
 	{name: "the parent does not know", all: []check.Instance{parent(call), childOf(3, call)},
 		want: []check.Rule{check.ChildUnknown}},
+	{name: "other attributes than its parent gave",
+		all: []check.Instance{parent(call), changed(childOf(2, call), func(in *check.Instance) {
+			in.Row.Attributes = map[string]string{"region": "eu"}
+		})}, want: []check.Rule{check.ChildUnknown}},
 	{name: "the parent has not come so far",
 		all: []check.Instance{parent(), changed(childOf(2, call), func(in *check.Instance) {
 			p := &events.Parent{Instance: "parent", Incarnation: "incarnation", Execution: 7, Event: 2}
@@ -310,24 +317,24 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// ---- What is under way.
+// ---- Messages in flight.
 
-func workSubject() string { return "rondo.work._.charge.1-2-incarnation.i" }
+func taskSubject() string { return "rondo.task._.charge.1-2-incarnation.i" }
 
-var underWay = []struct {
+var inFlight = []struct {
 	name string
 	in   []check.Instance
 	with []func(*check.Options)
 	want []check.Rule
 }{
 	{name: "the work is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&fakeBroker{has: []string{workSubject()}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{taskSubject()}})}},
 	{name: "its answer is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.work-done.1-2.i"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.task-done.1-2.i"}})}},
 	{name: "its failure is there", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.work-failed.1-2.i"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.task-failed.1-2.i"}})}},
 	{name: "work is lost", in: []check.Instance{lookedAt(of(story(started(), call)))},
-		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.WorkLost}},
+		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.TaskLost}},
 	{name: "nobody is asked", in: []check.Instance{lookedAt(of(story(started(), call)))}},
 	{name: "it is passed on", in: []check.Instance{lookedAt(of(story(started(), call,
 		&events.ActivityBegun{Schedule: 2, Pending: true})))},
@@ -349,36 +356,36 @@ var underWay = []struct {
 		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.child-ended.1-2.parent"}})}},
 	{name: "the answer of a child is lost", in: []check.Instance{parent(), childOf(2, completed)},
 		with: []func(*check.Options){asking(&fakeBroker{})}, want: []check.Rule{check.AnswerLost}},
-	{name: "work, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(), call)))},
+	{name: "work, and nothing may be in flight", in: []check.Instance{lookedAt(of(story(started(), call)))},
 		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "a due timer, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(),
+	{name: "a due timer, and nothing may be in flight", in: []check.Instance{lookedAt(of(story(started(),
 		timer(time.Minute))))}, with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "a child to come, and nothing may be under way", in: []check.Instance{parent()},
+	{name: "a child to come, and nothing may be in flight", in: []check.Instance{parent()},
 		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
-	{name: "an answer to come, and nothing may be under way", in: []check.Instance{parent(), childOf(2, completed)},
+	{name: "an answer to come, and nothing may be in flight", in: []check.Instance{parent(), childOf(2, completed)},
 		with: []func(*check.Options){quiescent}, want: []check.Rule{check.Outstanding}},
 	{name: "a child that nobody waits for since its parent continued as new",
 		in: []check.Instance{lookedAt(named("parent", of(story(started(), childStarted("child"), childStarted("lost"),
 			continued), story(next(0), &events.EventAwaited{Name: "go"})))), childOf(2, completed)},
 		with: []func(*check.Options){quiescent, asking(&fakeBroker{})}},
-	{name: "a wait, and nothing may be under way", in: []check.Instance{lookedAt(of(story(started(),
+	{name: "a wait, and nothing may be in flight", in: []check.Instance{lookedAt(of(story(started(),
 		&events.EventAwaited{Name: "go"})))}, with: []func(*check.Options){quiescent}},
 }
 
-func TestUnderWay(t *testing.T) {
-	for _, c := range underWay {
+func TestInFlight(t *testing.T) {
+	for _, c := range inFlight {
 		t.Run(c.name, func(t *testing.T) { wants(t, look(t, storeOf(c.in...), c.with...), c.want...) })
 	}
 }
 
-func TestOldPromisesOfTheOutboxAreFound(t *testing.T) {
+func TestOldOutboxEntriesAreFound(t *testing.T) {
 	s := storeOf()
-	s.promised = []history.Promise{{Key: history.PromiseKey{ID: history.PromiseID(now.Add(-time.Minute), 0)},
+	s.promised = []history.OutboxEntry{{Key: history.OutboxKey{ID: history.OutboxID(now.Add(-time.Minute), 0)},
 		Messages: []events.Wire{{Subject: "rondo.event.go.i"}}}}
 	wants(t, look(t, s))
-	wants(t, look(t, s, func(o *check.Options) { o.Overdue = 30 * time.Second }), check.PromiseOverdue)
-	wants(t, look(t, s, quiescent), check.PromiseOverdue)
-	wants(t, look(t, s, quiescent, func(o *check.Options) { o.Overdue = -1 }), check.PromiseOverdue)
+	wants(t, look(t, s, func(o *check.Options) { o.Overdue = 30 * time.Second }), check.OutboxOverdue)
+	wants(t, look(t, s, quiescent), check.OutboxOverdue)
+	wants(t, look(t, s, quiescent, func(o *check.Options) { o.Overdue = -1 }), check.OutboxOverdue)
 }
 
 // ---- While the store is written to.
@@ -412,7 +419,7 @@ func TestValuesAreOfTheMomentOfTheHistory(t *testing.T) {
 	}
 	r := look(t, valuesOf{s, func() {
 		if s.loads == 1 {
-			s.instances["i"].Values["k"] = events.Payload("2")
+			s.instances["i"].Values["k"] = codec.Payload("2")
 		}
 	}})
 	wants(t, r)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Width is that of the narrowest terminal that people have.
+// Width is that of the narrowest terminal in use.
 const Width = 80
 
 // Wrap breaks text at spaces, so that no line has more columns than Width. Lines after the first
@@ -62,7 +62,7 @@ func Paragraphs(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// item wraps a line of a list. What stands behind a name and two spaces stays in its column.
+// item wraps a line of a list. Text behind a name and two spaces stays in its column.
 func item(line string, at int) string {
 	name, what, found := strings.Cut(line, "  ")
 	if !found || strings.Contains(name, " ") {
@@ -73,8 +73,8 @@ func item(line string, at int) string {
 	return name + strings.Repeat(" ", gap) + Wrap(what, strings.Repeat(" ", at), at)
 }
 
-// Row is a name and what it is, in two columns: what it is begins at a column, in as many lines as
-// it takes.
+// Row returns a name and a text in two columns: the text begins at a column, in as many lines as it
+// takes.
 func Row(name, what string, at int) string {
 	first := "  " + name
 	if n := utf8.RuneCountInString(first); n < at {

@@ -5,15 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// call is what is needed to try an activity or a step again.
+// call has the data for further attempts of an activity or a step.
 type call struct {
 	policy   *events.RetryPolicy
 	attempt  int
@@ -26,30 +27,31 @@ type call struct {
 
 	// Steps: what to run again.
 	name    string
-	run     func(context.Context) (events.Payload, error)
+	run     func(context.Context) (codec.Payload, error)
 	timeout time.Duration
 	after   time.Time
 	key     string
 }
 
-// open lists a task that outside will settle.
+// open lists a task that an answer from outside will settle.
 func (p *Program) open(t *Task) {
 	p.tasks.Set(t.id, t)
 }
 
 // start records the fact that opens a task. In a cancelled scope it gives a task that is cancelled
 // already.
-func (p *Program) start(s *Scope, t *Task, fact events.Fact) *Task {
+func (s *Scope) start(t *Task, fact events.Fact) *Task {
+	p := s.program
 	p.enter()
 	if s.err != nil {
-		return p.refused(t, s.err)
+		return t.refuse(s.err)
 	}
 	event, answers, ok := p.record(fact)
 	if !ok {
 		exit()
 	}
 	if f, ok := event.Fact.(*events.CallRefused); ok {
-		return p.refused(t, t.attributed(f.Error))
+		return t.refuse(t.attributed(f.Error))
 	}
 	t.id = event.ID
 	if f, ok := event.Fact.(*events.ActivityScheduled); ok && f.Retry != nil {
@@ -67,38 +69,16 @@ func (p *Program) start(s *Scope, t *Task, fact events.Fact) *Task {
 	return t
 }
 
-// refused is a task that fails at once and leaves no event.
-func (p *Program) refused(t *Task, err *events.Error) *Task {
-	t.kind, t.err, t.abandoned = branchTask, err, err.Kind == events.CancelledError || err.Kind == events.Timeout
-	p.settle(t)
+// refuse settles a task that fails at once and leaves no event.
+func (t *Task) refuse(err *failure.Error) *Task {
+	t.kind, t.err, t.abandoned = branchTask, err, err.Kind == failure.Cancelled || err.Kind == failure.Timeout
+	t.settle()
 	return t
-}
-
-// Activity schedules an activity.
-func (p *Program) Activity(s *Scope, name string, input events.Payload, o Options) *Task {
-	t := &Task{program: p, what: anActivity, name: name}
-	if err := o.check(); err != nil {
-		p.enter()
-		return p.refused(t, t.attributed(err))
-	}
-	now := p.host.Now()
-	p.start(s, t, &events.ActivityScheduled{
-		Name: name, Input: input, Tag: o.Tag, Session: o.Session, Priority: o.Priority, Attempt: 1,
-		StartBy: until(now, o.ToStart), Deadline: until(now, o.Overall),
-		StartToClose: events.Duration(o.Timeout), HeartbeatTimeout: events.Duration(o.Heartbeat), Retry: o.Retry,
-	})
-	return t
-}
-
-func until(now time.Time, d time.Duration) time.Time {
-	if d <= 0 {
-		return time.Time{}
-	}
-	return events.Instant(now.Add(d))
 }
 
 // retry schedules the next attempt of a failed activity, if there is to be one.
-func (p *Program) retry(t *Task, a Answer) bool {
+func (t *Task) retry(a Answer) bool {
+	p := t.program
 	c := t.call
 	at, ok := c.next(p.host, a.Err)
 	if !ok {
@@ -122,8 +102,45 @@ func (p *Program) retry(t *Task, a Answer) bool {
 	return true
 }
 
-// next tells when to try again.
-func (c *call) next(h Host, err *events.Error) (time.Time, bool) {
+// retryStep starts the next attempt of an inline step, if there is to be one.
+func (t *Task) retryStep(err *failure.Error) bool {
+	at, ok := t.call.next(t.program.host, err)
+	if !ok {
+		return false
+	}
+	t.call.attempt++
+	t.call.after = at
+	t.program.host.StartStep(t.call.step(t.id))
+	return true
+}
+
+// Activity schedules an activity.
+func (s *Scope) Activity(name string, input codec.Payload, o Options) *Task {
+	p := s.program
+	t := &Task{program: p, what: anActivity, name: name}
+	if err := o.check(); err != nil {
+		p.enter()
+		return t.refuse(t.attributed(err))
+	}
+	now := p.host.Now()
+	s.start(t, &events.ActivityScheduled{
+		Name: name, Input: input, Tag: o.Tag, Session: o.Session, Attempt: 1,
+		StartBy: until(now, o.ScheduleToStart), Deadline: until(now, o.ScheduleToClose),
+		StartToClose: events.Duration(o.StartToClose), HeartbeatTimeout: events.Duration(o.HeartbeatTimeout),
+		Retry: o.Retry,
+	})
+	return t
+}
+
+func until(now time.Time, d time.Duration) time.Time {
+	if d <= 0 {
+		return time.Time{}
+	}
+	return events.Instant(now.Add(d))
+}
+
+// next returns the time of the next attempt, and false if there is none.
+func (c *call) next(h Host, err *failure.Error) (time.Time, bool) {
 	if c.policy == nil || !c.policy.Again(err, c.attempt) {
 		return time.Time{}, false
 	}
@@ -136,21 +153,22 @@ func (c *call) next(h Host, err *events.Error) (time.Time, bool) {
 }
 
 // Step starts an inline step.
-func (p *Program) Step(s *Scope, name string, run func(context.Context) (events.Payload, error), o Options) *Task {
+func (s *Scope) Step(name string, run func(context.Context) (codec.Payload, error), o Options) *Task {
+	p := s.program
 	p.enter()
 	t := &Task{program: p, kind: stepTask, what: aStep, name: name}
 	if err := o.check(); err != nil {
-		return p.refused(t, t.attributed(err))
+		return t.refuse(t.attributed(err))
 	}
 	if s.err != nil {
-		return p.refused(t, s.err)
+		return t.refuse(s.err)
 	}
 	p.lastStep++
 	t.id = p.lastStep
 	info := p.host.Info()
 	t.call = &call{
-		name: name, run: run, policy: o.Retry, timeout: o.Timeout, attempt: 1, first: t.id,
-		deadline: until(p.host.Now(), o.Overall),
+		name: name, run: run, policy: o.Retry, timeout: o.StartToClose, attempt: 1, first: t.id,
+		deadline: until(p.host.Now(), o.ScheduleToClose),
 		key:      events.IdempotencyKey(info.Instance, info.Incarnation, info.Execution, t.id) + "/step",
 	}
 	s.add(t)
@@ -167,43 +185,34 @@ func (c *call) step(number int64) Step {
 		Timeout: c.timeout, IdempotencyKey: c.key, Run: c.run}
 }
 
-func (p *Program) retryStep(t *Task, err *events.Error) bool {
-	at, ok := t.call.next(p.host, err)
-	if !ok {
-		return false
-	}
-	t.call.attempt++
-	t.call.after = at
-	p.host.StartStep(t.call.step(t.id))
-	return true
-}
-
 // Timer opens a timer.
-func (p *Program) Timer(s *Scope, at time.Time) *Task {
-	return p.start(s, &Task{program: p, what: aTimer}, &events.TimerCreated{FireAt: events.Instant(at)})
+func (s *Scope) Timer(at time.Time) *Task {
+	return s.start(&Task{program: s.program, what: aTimer}, &events.TimerCreated{FireAt: events.Instant(at)})
 }
 
-// WaitEvent waits for the next event of a name. What accepts gives an error for is not taken; nil
-// takes everything.
-func (p *Program) WaitEvent(s *Scope, name string, accepts func(events.Payload) error) *Task {
-	return p.start(s, &Task{program: p, what: anEvent, name: name, accepts: accepts}, &events.EventAwaited{Name: name})
+// WaitEvent waits for the next event of a name. It skips events for which accepts returns an error;
+// nil accepts everything.
+func (s *Scope) WaitEvent(name string, accepts func(codec.Payload) error) *Task {
+	return s.start(&Task{program: s.program, what: anEvent, name: name, accepts: accepts},
+		&events.EventAwaited{Name: name})
 }
 
-// ReadQueue takes the oldest message of a queue, or waits for one. A message that accepts gives an
-// error for is skipped; nil takes everything.
-func (p *Program) ReadQueue(s *Scope, queue string, accepts func(events.Payload) error) *Task {
-	return p.start(s, &Task{program: p, kind: queueTask, what: aQueue, name: queue, accepts: accepts},
-		&events.QueueRead{Queue: queue})
+// ReadMailbox takes the oldest message of a mailbox, or waits for one. It skips messages for which
+// accepts returns an error; nil accepts everything.
+func (s *Scope) ReadMailbox(mailbox string, accepts func(codec.Payload) error) *Task {
+	return s.start(&Task{program: s.program, kind: mailboxTask, what: aMailbox, name: mailbox, accepts: accepts},
+		&events.MailboxRead{Mailbox: mailbox})
 }
 
-// Child starts an instance and waits for its outcome. With an empty id it gets one made from its
-// place in history.
-func (p *Program) Child(s *Scope, fact *events.ChildStarted) *Task {
-	return p.start(s, &Task{program: p, what: anOrchestration, name: fact.Name}, fact)
+// StartChild starts an instance and waits for its outcome. An empty id is replaced by one made from
+// the event reference.
+func (s *Scope) StartChild(fact *events.ChildStarted) *Task {
+	return s.start(&Task{program: s.program, what: anOrchestration, name: fact.Name}, fact)
 }
 
-// Say records a fact that nothing answers.
-func (p *Program) Say(s *Scope, fact events.Fact) (int64, *events.Error) {
+// Say records a fact that has no answer.
+func (s *Scope) Say(fact events.Fact) (int64, *failure.Error) {
+	p := s.program
 	p.enter()
 	if s.err != nil {
 		return 0, s.err
@@ -211,8 +220,8 @@ func (p *Program) Say(s *Scope, fact events.Fact) (int64, *events.Error) {
 	return p.Note(fact)
 }
 
-// Note is Say for what also a cancelled scope may do: showing and keeping things.
-func (p *Program) Note(fact events.Fact) (int64, *events.Error) {
+// Note is Say for facts that are allowed in a cancelled scope, too: those that show or store data.
+func (p *Program) Note(fact events.Fact) (int64, *failure.Error) {
 	p.enter()
 	event, ok := p.note(fact)
 	if !ok {
@@ -225,12 +234,12 @@ func (p *Program) Note(fact events.Fact) (int64, *events.Error) {
 }
 
 // Stop fails the execution from within its code.
-func (p *Program) Stop(err *events.Error) {
+func (p *Program) Stop(err *failure.Error) {
 	p.enter()
 	p.stopCode(err)
 }
 
-// Patched tells whether the code may take the new path of a change. Once it may, it may for the
+// Patched reports whether the code may take the new path of a change. Once it may, it may for the
 // rest of the execution.
 func (p *Program) Patched(id string) bool {
 	p.enter()
@@ -250,28 +259,10 @@ func (p *Program) Patched(id string) bool {
 	return true
 }
 
-// Host gives what the code runs in, for what is only read.
+// Host returns the host, for calls that only read.
 func (p *Program) Host() Host {
 	p.enter()
 	return p.host
-}
-
-// Log passes a log record on.
-func (p *Program) Log(r slog.Record) {
-	p.enter()
-	p.host.Log(r)
-}
-
-// Tell passes on what the code measures.
-func (p *Program) Tell(t Told) {
-	p.enter()
-	p.host.Tell(t)
-}
-
-// Describe adds to what is told of the whole execution.
-func (p *Program) Describe(about []slog.Attr) {
-	p.enter()
-	p.host.Describe(about)
 }
 
 // NewSpan numbers a span, the same in every replay.
@@ -326,7 +317,7 @@ func sortByOrder(tasks []*Task) {
 func quote(s string) string { return sprintf("%q", s) }
 
 // Failed gives a task that has failed.
-func (p *Program) Failed(err *events.Error) *Task {
+func (p *Program) Failed(err *failure.Error) *Task {
 	p.enter()
-	return p.refused(&Task{program: p}, err)
+	return (&Task{program: p}).refuse(err)
 }

@@ -1,10 +1,10 @@
 package coro
 
-// list is a linked list from which anything can be taken out at once, wherever it stands. What is
-// listed knows its place itself, so that there is nothing to make room for.
+// list is a linked list with removal in constant time. The values have their links themselves, so
+// the list allocates nothing.
 type list[T placed[T]] struct{ head, tail T }
 
-// placed is a pointer to what stands in one list at most.
+// placed is a pointer to a value that is in one list at most.
 type placed[T any] interface {
 	comparable
 	at() *place[T]
@@ -40,7 +40,7 @@ func (l *list[T]) remove(v T) {
 	*p = place[T]{}
 }
 
-// all gives what is listed, oldest first. The list must not change meanwhile.
+// all yields the values of the list, oldest first. The list must not change meanwhile.
 func (l *list[T]) all(yield func(T) bool) {
 	var none T
 	for v := l.head; v != none; v = v.at().behind {

@@ -4,30 +4,31 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Options say how an activity or an inline step is run.
 type Options struct {
-	Retry     *events.RetryPolicy
-	Timeout   time.Duration // one attempt, from its start
-	ToStart   time.Duration // one attempt, until its start
-	Heartbeat time.Duration // between two signs of incarnation
-	Overall   time.Duration // all attempts together
-	Tag       string
-	Session   string
-	Priority  int
+	Retry            *events.RetryPolicy
+	StartToClose     time.Duration // one attempt, from its start
+	ScheduleToStart  time.Duration // one attempt, until its start
+	HeartbeatTimeout time.Duration // between two heartbeats
+	ScheduleToClose  time.Duration // all attempts together
+	Tag              string
+	Session          string
 }
 
-// check tells what is wrong with the options.
-func (o *Options) check() *events.Error {
-	bad := func(what string) *events.Error {
-		return &events.Error{Kind: events.Application, Type: "invalid_options", Final: true, Message: what}
+// check returns an error if an option is not valid.
+func (o *Options) check() *failure.Error {
+	bad := func(what string) *failure.Error {
+		return &failure.Error{Kind: failure.Application, Type: "invalid_options", NonRetryable: true, Message: what}
 	}
 	durations := []struct {
 		name string
 		d    time.Duration
-	}{{"Timeout", o.Timeout}, {"TimeoutToStart", o.ToStart}, {"TimeoutHeartbeat", o.Heartbeat},
-		{"TimeoutOverall", o.Overall}}
+	}{{"StartToClose", o.StartToClose}, {"ScheduleToStart", o.ScheduleToStart}, {"HeartbeatTimeout",
+		o.HeartbeatTimeout},
+		{"ScheduleToClose", o.ScheduleToClose}}
 	for _, x := range durations {
 		if x.d < 0 || x.d > events.MaxDelay {
 			return bad(sprintf("%s: %v is not between 0 and %v", x.name, x.d, time.Duration(events.MaxDelay)))
@@ -51,29 +52,7 @@ func (o *Options) check() *events.Error {
 	return nil
 }
 
-// ActivityOption and StepOption are what the options of package activity are.
-type (
-	ActivityOption interface{ ApplyActivity(*Options) }
-	StepOption     interface{ ApplyStep(*Options) }
-)
-
-// CallOption is good for both.
-type CallOption func(*Options)
-
-// ApplyActivity implements ActivityOption.
-func (f CallOption) ApplyActivity(o *Options) { f(o) }
-
-// ApplyStep implements StepOption.
-func (f CallOption) ApplyStep(o *Options) { f(o) }
-
-// WorkOption is good for activities only.
-type WorkOption func(*Options)
-
-// ApplyActivity implements ActivityOption.
-func (f WorkOption) ApplyActivity(o *Options) { f(o) }
-
-// Part is what a program, or a test of one, is made of: orchestrations and activities bound to
-// their code.
+// Part is a part of a program, or of a test of one: an orchestration or activity bound to its code.
 type Part interface{ RondoPart() }
 
 // ForProcess is a part that says how a process runs, which has no meaning in a test.

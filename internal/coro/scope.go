@@ -4,10 +4,11 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// errDropped is what a dropped task gives to whoever still waits for it.
-var errDropped = &events.Error{Kind: events.CancelledError, Message: "nobody waits for it any more"}
+// errDropped is the error of a dropped task, for code that still waits for it.
+var errDropped = &failure.Error{Kind: failure.Cancelled, Message: "nobody waits for it any more"}
 
 // Scope is a set of tasks that end together. Scopes form a tree: cancelling one cancels those below
 // it, except shielded ones, which get a last bounded time.
@@ -17,10 +18,10 @@ type Scope struct {
 	open          list[*Task] // in the order in which they were started
 	waits         list[*wait] // branches that wait in it
 	below         list[*Scope]
-	place[*Scope]               // in the parent's list
-	err           *events.Error // why it was cancelled
-	shield        time.Duration // > 0: how long it may go on after the scope above was cancelled
-	limit         *Task         // the timer of a time limit or shield
+	place[*Scope]                // in the parent's list
+	err           *failure.Error // why it was cancelled
+	shield        time.Duration  // > 0: how long it may go on after the scope above was cancelled
+	limit         *Task          // the timer of a time limit or shield
 	closed        bool
 }
 
@@ -40,7 +41,7 @@ func (s *Scope) child() *Scope {
 	return c
 }
 
-// Err says why the scope was cancelled; nil while it was not.
+// Err returns the cause of the cancellation; nil if the scope is not cancelled.
 func (s *Scope) Err() error {
 	if s.err == nil {
 		return nil
@@ -48,19 +49,24 @@ func (s *Scope) Err() error {
 	return s.err
 }
 
-// Child opens a scope below this one. Close ends it and drops what is still open in it.
+// Child opens a scope below this one. Close ends it and drops the tasks that are still open in it.
 func (s *Scope) Child() *Scope {
 	s.program.enter()
 	return s.child()
 }
 
-// Limited is Child with a time limit.
-func (s *Scope) Limited(d time.Duration) *Scope {
+// Until is Child with a deadline. What names it in the error of the waits that it ends.
+func (s *Scope) Until(deadline time.Time, what string) *Scope {
 	c := s.Child()
-	if c.err == nil {
-		c.expire(d, &events.Error{Kind: events.Timeout, Type: events.TimeoutOverall,
-			Message: "the time limit of " + d.String() + " was reached"})
+	if c.err != nil {
+		return c
 	}
+	how := " was reached"
+	if deadline.Before(s.program.host.Now()) {
+		how = " had passed already"
+	}
+	c.expire(deadline, &failure.Error{Kind: failure.Timeout, Type: failure.TimeoutScheduleToClose,
+		Message: what + how})
 	return c
 }
 
@@ -76,16 +82,16 @@ func (s *Scope) Shielded(d time.Duration) *Scope {
 }
 
 // lastOrders starts the bounded time of a shielded scope.
-func (s *Scope) lastOrders(cause *events.Error) {
+func (s *Scope) lastOrders(cause *failure.Error) {
 	if s.limit == nil && s.err == nil {
-		s.expire(s.shield, cause)
+		s.expire(s.program.host.Now().Add(s.shield), cause)
 	}
 }
 
-// expire cancels the scope after a time.
-func (s *Scope) expire(d time.Duration, cause *events.Error) {
+// expire cancels the scope at a moment.
+func (s *Scope) expire(at time.Time, cause *failure.Error) {
 	p := s.program
-	event, ok := p.note(&events.TimerCreated{FireAt: events.Instant(p.host.Now().Add(d))})
+	event, ok := p.note(&events.TimerCreated{FireAt: events.Instant(at)})
 	if !ok {
 		return
 	}
@@ -93,7 +99,7 @@ func (s *Scope) expire(d time.Duration, cause *events.Error) {
 		s.cancel(f.Error) // its calls say why
 		return
 	}
-	s.limit = &Task{id: event.ID}
+	s.limit = &Task{program: p, id: event.ID}
 	s.limit.waiters = []waiter{&expiry{scope: s, cause: cause}}
 	s.add(s.limit)
 	p.open(s.limit)
@@ -101,7 +107,7 @@ func (s *Scope) expire(d time.Duration, cause *events.Error) {
 
 type expiry struct {
 	scope *Scope
-	cause *events.Error
+	cause *failure.Error
 }
 
 func (e *expiry) stale() bool { return false }
@@ -112,14 +118,14 @@ func (e *expiry) wake(t *Task) {
 	}
 }
 
-// Cancel drops everything in the scope; calls made in it from now on give the cause.
-func (s *Scope) Cancel(cause *events.Error) {
+// Cancel drops everything in the scope; later calls in it return the cause.
+func (s *Scope) Cancel(cause *failure.Error) {
 	s.program.enter()
 	s.cancel(cause)
 	s.program.check()
 }
 
-// Close ends a scope whose work is done.
+// Close ends a scope whose code has returned.
 func (s *Scope) Close() {
 	s.program.enter()
 	s.close()
@@ -137,19 +143,19 @@ func (s *Scope) close() {
 	}
 }
 
-func (s *Scope) cancel(cause *events.Error) { s.stop(cause, false) }
+func (s *Scope) cancel(cause *failure.Error) { s.stop(cause, false) }
 
 // end is cancel for a scope whose own branch has ended: a shield below it holds only while another
 // branch runs in it.
-func (s *Scope) end(cause *events.Error) { s.stop(cause, true) }
+func (s *Scope) end(cause *failure.Error) { s.stop(cause, true) }
 
-func (s *Scope) stop(cause *events.Error, ended bool) {
+func (s *Scope) stop(cause *failure.Error, ended bool) {
 	var c casualties
 	c.scope(s, cause, ended)
 	s.program.abandon(cause, c)
 }
 
-// casualties are what a cancellation hits.
+// casualties are the tasks, waits and shields that a cancellation hits.
 type casualties struct {
 	tasks   []*Task
 	waits   []*wait  // these branches must not wait any longer
@@ -157,7 +163,7 @@ type casualties struct {
 }
 
 // scope marks a scope and those below it as cancelled and lists their tasks.
-func (c *casualties) scope(s *Scope, cause *events.Error, ended bool) {
+func (c *casualties) scope(s *Scope, cause *failure.Error, ended bool) {
 	if s.err == nil {
 		s.err = cause
 	}
@@ -191,8 +197,8 @@ func (s *Scope) busy() bool {
 	return false
 }
 
-// dropped lists what stands behind tasks that nobody waits for any more.
-func (c *casualties) dropped(tasks []*Task, cause *events.Error) {
+// dropped lists the open work behind tasks that the code does not wait for any more.
+func (c *casualties) dropped(tasks []*Task, cause *failure.Error) {
 	for _, t := range tasks {
 		switch {
 		case t.kind == branchTask && !t.done:
@@ -201,29 +207,29 @@ func (c *casualties) dropped(tasks []*Task, cause *events.Error) {
 			c.tasks = append(c.tasks, t)
 			c.dropped(t.group.members, cause)
 		case t.kind == groupTask && !t.observed:
-			c.dropped(t.group.result(), cause) // messages that nobody has looked at go back
-		case !t.done, t.kind == queueTask && !t.observed:
+			c.dropped(t.group.result(), cause) // unobserved messages go back
+		case !t.done, t.kind == mailboxTask && !t.observed:
 			c.tasks = append(c.tasks, t)
 		}
 	}
 }
 
-// Drop says that nobody waits for some tasks any more.
+// Drop gives up some tasks: the code does not wait for them any more.
 func (p *Program) Drop(tasks ...*Task) {
 	p.enter()
 	p.drop(errDropped, tasks)
 	p.check()
 }
 
-func (p *Program) drop(cause *events.Error, tasks []*Task) {
+func (p *Program) drop(cause *failure.Error, tasks []*Task) {
 	var c casualties
 	c.dropped(tasks, cause)
 	p.abandon(cause, c)
 }
 
-// abandon settles tasks without a result and tells the host what is now waited for in vain.
-// Branches are left to end by themselves.
-func (p *Program) abandon(cause *events.Error, c casualties) {
+// abandon settles tasks without a result, and tells the host which answers are no longer needed.
+// Branches end by themselves.
+func (p *Program) abandon(cause *failure.Error, c casualties) {
 	if p.dead {
 		return
 	}
@@ -231,7 +237,7 @@ func (p *Program) abandon(cause *events.Error, c casualties) {
 	var left []*Task
 	for _, t := range c.tasks {
 		switch {
-		case t.kind == queueTask && t.done && !t.observed: // its message goes back
+		case t.kind == mailboxTask && t.done && !t.observed: // its message goes back
 			t.observed = true
 			t.leave()
 			t.payload, t.err, t.abandoned = nil, cause, true
@@ -255,7 +261,7 @@ func (p *Program) abandon(cause *events.Error, c casualties) {
 	for _, t := range left {
 		if !t.done {
 			t.err, t.abandoned = cause, true
-			p.settle(t)
+			t.settle()
 		}
 	}
 	for _, w := range c.waits {
@@ -266,7 +272,7 @@ func (p *Program) abandon(cause *events.Error, c casualties) {
 	}
 }
 
-// forget tells the host what is no longer waited for.
+// forget tells the host which answers are no longer needed.
 func (p *Program) forget(fact *events.Dropped) bool {
 	for _, n := range fact.Steps {
 		p.host.DropStep(n)
@@ -279,11 +285,4 @@ func (p *Program) forget(fact *events.Dropped) bool {
 	}
 	_, ok := p.note(fact)
 	return ok
-}
-
-// check unwinds the code if what it just did was refused.
-func (p *Program) check() {
-	if p.dead {
-		exit()
-	}
 }

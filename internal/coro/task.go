@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 var (
@@ -12,15 +14,15 @@ var (
 	sprintf = fmt.Sprintf
 )
 
-// taskKind says what settles a task.
+// taskKind says which event settles a task.
 type taskKind uint8
 
 const (
-	external   taskKind = iota // an answer from outside
-	queueTask                  // the same, but what it holds goes back to the queue when nobody looks at it
-	stepTask                   // the result of an inline step
-	branchTask                 // the end of a branch
-	groupTask                  // other tasks
+	external    taskKind = iota // an answer from outside
+	mailboxTask                 // the same; an unobserved message goes back to the mailbox
+	stepTask                    // the result of an inline step
+	branchTask                  // the end of a branch
+	groupTask                   // other tasks
 )
 
 // Task is anything that can be waited for.
@@ -35,7 +37,7 @@ type Task struct {
 	id        int64 // the event that opened it, or the number of the step
 	order     int64 // among all settled tasks
 
-	payload events.Payload
+	payload codec.Payload
 	value   any
 	err     error
 
@@ -43,7 +45,7 @@ type Task struct {
 	place[*Task]
 	waiters []waiter
 
-	accepts func(events.Payload) error // for events and queues: why data is of a wrong type; nil: all is right
+	accepts func(codec.Payload) error // for events and mailboxes: why data is of a wrong type; nil: all is right
 
 	call  *call  // for activities and steps: how to try again
 	name  string // with what, whose error it would be
@@ -51,7 +53,7 @@ type Task struct {
 	inner *Scope // for branches
 }
 
-// what is something that has results of its own.
+// what names the kind of a task that has results of its own.
 type what uint8
 
 const (
@@ -60,14 +62,14 @@ const (
 	aStep
 	aTimer
 	anEvent
-	aQueue
+	aMailbox
 	anOrchestration
 )
 
-var whats = [...]string{anActivity: "activity", aStep: "step", aTimer: "timer", anEvent: "event", aQueue: "queue",
+var whats = [...]string{anActivity: "activity", aStep: "step", aTimer: "timer", anEvent: "event", aMailbox: "mailbox",
 	anOrchestration: "orchestration"}
 
-// waiter is told when a task settles.
+// waiter is woken when a task settles.
 type waiter interface {
 	wake(t *Task)
 	stale() bool // no longer interested
@@ -83,11 +85,11 @@ func (t *Task) Done() bool {
 }
 
 // Payload, Value and Err are the result of a settled task.
-func (t *Task) Payload() events.Payload { return t.payload }
-func (t *Task) Value() any              { return t.value }
-func (t *Task) Err() error              { return t.err }
+func (t *Task) Payload() codec.Payload { return t.payload }
+func (t *Task) Value() any             { return t.value }
+func (t *Task) Err() error             { return t.err }
 
-// source says whose error it would be.
+// source names the task, for its errors.
 func (t *Task) source() string {
 	if t.name == "" {
 		return whats[t.what]
@@ -95,13 +97,14 @@ func (t *Task) source() string {
 	return whats[t.what] + " " + quote(t.name)
 }
 
-// attributed says whose error it is, and how often it was tried.
-func (t *Task) attributed(e *events.Error) *events.Error {
+// attributed returns an error with its source and the number of attempts.
+func (t *Task) attributed(e *failure.Error) *failure.Error {
 	out, source := *e, t.source()
 	if out.Source == "" {
 		out.Source = source
 	} else if out.Source != source {
-		out = events.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), Final: e.Final, Source: source,
+		out = failure.Error{Kind: e.Kind, Type: e.Type, Message: e.Error(), NonRetryable: e.NonRetryable,
+			Source:  source,
 			Details: e.Details, Cause: e}
 	}
 	if t.call != nil {
@@ -111,15 +114,16 @@ func (t *Task) attributed(e *events.Error) *events.Error {
 }
 
 // settle makes a task's result known.
-func (p *Program) settle(t *Task) {
+func (t *Task) settle() {
 	if t.done {
 		return
 	}
+	p := t.program
 	t.done = true
 	p.settled++
 	t.order = p.settled
 	t.call = nil
-	if t.kind != queueTask || t.err != nil {
+	if t.kind != mailboxTask || t.err != nil {
 		t.leave()
 	}
 	waiters := t.waiters
@@ -129,24 +133,68 @@ func (p *Program) settle(t *Task) {
 	}
 }
 
-// observe notes that the code has seen the result. A queue message is then consumed, and so are
+// observe notes that the code has seen the result. A mailbox message is then consumed, and so are
 // those that a group's result is made of.
-func (p *Program) observe(t *Task) {
+func (t *Task) observe() {
 	if !t.done || t.observed {
 		return
 	}
 	t.observed = true
 	t.leave()
 	switch {
-	case t.kind == queueTask && t.err == nil:
-		p.host.Consumed(t.id)
+	case t.kind == mailboxTask && t.err == nil:
+		t.program.host.Consumed(t.id)
 	case t.kind == groupTask:
 		for _, m := range t.group.result() {
-			p.observe(m)
+			m.observe()
 		}
 	}
 }
 
+// answer settles the task with an answer from outside.
+func (t *Task) answer(a Answer) {
+	t.payload = a.Payload
+	if a.Err != nil {
+		t.err = t.attributed(a.Err)
+	}
+	t.settle()
+}
+
+// waitAgain continues the wait after data of a wrong type, so that a client which sends such data
+// does not end the instance. Most of it is refused before it gets here; this is for data that was
+// taken while the type was not known. That the code waited again is in history, so a replay does
+// not ask the type, which may have changed.
+func (t *Task) waitAgain(a Answer) bool {
+	p := t.program
+	if p.host.Replaying() {
+		if !p.host.WaitedAgain(a.ID) {
+			return false
+		}
+	} else if err := t.accepts(a.Payload); err == nil {
+		return false
+	} else {
+		p.host.Warn(sprintf(
+			"%s: what answered event %d is not of the type that the code waits for, and was skipped: %v",
+			t.source(), a.ID, err))
+	}
+	var fact events.Fact = &events.EventAwaited{Name: t.name, Again: a.ID}
+	if t.kind == mailboxTask {
+		p.host.Consumed(a.ID)
+		fact = &events.MailboxRead{Mailbox: t.name, Again: a.ID}
+	}
+	event, answers, ok := p.record(fact)
+	if !ok {
+		return true
+	}
+	t.id = event.ID
+	p.open(t)
+	for _, next := range answers {
+		p.Resolve(next)
+	}
+	return true
+}
+
+// leave takes the task out of its scope.
 func (t *Task) leave() {
 	if s := t.scope; s != nil {
 		s.remove(t)
@@ -184,34 +232,36 @@ func (w *wait) wake(*Task) {
 	}
 }
 
-// pause parks the branch until what it waits for wakes it, or its scope is cancelled.
-func (p *Program) pause(s *Scope, w *wait) {
+// pause parks the branch until a task wakes it, or its scope is cancelled.
+func (w *wait) pause(s *Scope) {
 	s.waits.push(w)
-	p.park()
+	w.program.park()
 	s.waits.remove(w)
 }
 
 // Await waits for a task. It reports false when the scope was cancelled first.
-func (p *Program) Await(s *Scope, t *Task) bool {
+func (s *Scope) Await(t *Task) bool {
+	p := s.program
 	p.enter()
 	if !t.done && s.err == nil {
 		w := &wait{program: p, branch: p.current}
 		t.addWaiter(w)
-		p.pause(s, w)
+		w.pause(s)
 	}
-	p.observe(t)
+	t.observe()
 	return t.done
 }
 
 // AwaitAll waits for every one of several tasks, without looking at their results. It reports false
 // when the scope was cancelled first.
-func (p *Program) AwaitAll(s *Scope, tasks []*Task) bool {
+func (s *Scope) AwaitAll(tasks []*Task) bool {
+	p := s.program
 	for _, t := range tasks {
 		p.enter()
 		if !t.done && s.err == nil {
 			w := &wait{program: p, branch: p.current}
 			t.addWaiter(w)
-			p.pause(s, w)
+			w.pause(s)
 		}
 		if !t.done {
 			return false
@@ -220,10 +270,11 @@ func (p *Program) AwaitAll(s *Scope, tasks []*Task) bool {
 	return true
 }
 
-// AwaitAny waits for the first of several tasks to settle, and gives its place. Of several settled
-// ones it is the one that settled first. With nothing to wait for, or when the scope was cancelled
-// first, it gives -1.
-func (p *Program) AwaitAny(s *Scope, tasks []*Task) int {
+// AwaitAny waits for the first of several tasks to settle, and returns its index. Of several
+// settled tasks it is the one that settled first. Without tasks, or when the scope was cancelled
+// first, it returns -1.
+func (s *Scope) AwaitAny(tasks []*Task) int {
+	p := s.program
 	p.enter()
 	if i := s.first(tasks); i >= 0 || len(tasks) == 0 || s.err != nil {
 		return i
@@ -232,12 +283,12 @@ func (p *Program) AwaitAny(s *Scope, tasks []*Task) int {
 	for _, t := range tasks {
 		t.addWaiter(w)
 	}
-	p.pause(s, w)
+	w.pause(s)
 	return s.first(tasks)
 }
 
-// first finds the task that settled first. What only the end of the scope has settled does not
-// count.
+// first returns the index of the task that settled first. A task that only the end of the scope has
+// settled does not count.
 func (s *Scope) first(tasks []*Task) int {
 	best := -1
 	for i, t := range tasks {
@@ -272,7 +323,8 @@ const (
 )
 
 // Group makes one task of several.
-func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
+func (s *Scope) Group(mode GroupMode, members []*Task) *Task {
+	p := s.program
 	p.enter()
 	g := &group{program: p, members: members, open: len(members), mode: mode, winner: -1}
 	t := &Task{program: p, kind: groupTask, group: g}
@@ -292,7 +344,7 @@ func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
 		}
 	}
 	if len(members) == 0 {
-		p.settle(t)
+		t.settle()
 	}
 	p.check()
 	return t
@@ -301,7 +353,7 @@ func (p *Program) Group(s *Scope, mode GroupMode, members []*Task) *Task {
 // Winner is the member that has decided a group, -1 if none has.
 func (t *Task) Winner() int { return t.group.winner }
 
-// result lists the members that the result of a settled group is made of.
+// result lists the members whose results are the result of a settled group.
 func (g *group) result() []*Task {
 	switch {
 	case g.winner >= 0 && g.mode == FirstSettled:
@@ -323,18 +375,18 @@ func (g *group) wake(m *Task) {
 	decided := g.mode == FirstSettled || g.mode == FirstFailure && m.err != nil
 	if decided {
 		g.winner = slices.Index(g.members, m)
-		g.program.settle(g.task)
+		g.task.settle()
 		losers := slices.Clone(g.members)
 		if g.mode == FirstSettled {
 			losers = slices.DeleteFunc(losers, func(x *Task) bool { return x == m })
 		}
 		g.program.drop(errDropped, losers)
 	} else if g.open == 0 {
-		g.program.settle(g.task)
+		g.task.settle()
 	}
 }
 
-// Stream gives settled tasks one by one, in the order in which they settle.
+// Stream yields settled tasks one by one, in the order in which they settle.
 type Stream struct {
 	program *Program
 	done    []*Task
@@ -375,7 +427,7 @@ func (s *Stream) Next(scope *Scope) *Task {
 	s.program.enter()
 	if s.taken == len(s.done) && s.left > 0 && scope.err == nil {
 		s.waiting = &wait{program: s.program, branch: s.program.current}
-		s.program.pause(scope, s.waiting)
+		s.waiting.pause(scope)
 		s.waiting = nil
 	}
 	if s.taken == len(s.done) {
@@ -388,14 +440,15 @@ func (s *Stream) Next(scope *Scope) *Task {
 	return t
 }
 
-// Go runs code on a branch of its own. The task settles when the branch ends; what the branch has
-// started and not finished by then is dropped.
-func (p *Program) Go(s *Scope, run func(inner *Scope) (any, error)) *Task {
+// Go runs code on a branch of its own. The task settles when the branch ends; tasks that the branch
+// has started and that are still open are dropped.
+func (s *Scope) Go(run func(inner *Scope) (any, error)) *Task {
+	p := s.program
 	p.enter()
 	t := &Task{program: p, kind: branchTask}
 	if s.err != nil {
 		t.err, t.abandoned = s.err, true
-		p.settle(t)
+		t.settle()
 		return t
 	}
 	t.inner = s.child()

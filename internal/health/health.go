@@ -1,5 +1,5 @@
-// Package health is the small HTTP server with which a process says that it lives, that it is
-// ready, and what it is.
+// Package health is the small HTTP server of a process for its liveness, its readiness, and its
+// version.
 package health
 
 import (
@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// DefaultAddress is where it listens unless told otherwise: only for this machine.
+// DefaultAddress is the default of [Config.Address]: only for this machine.
 const DefaultAddress = "127.0.0.1:8123"
 
-// Config says what is served, and where.
+// Config is the configuration of a server.
 type Config struct {
 	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen].
 	// Port 0 is any that is free. Empty is [DefaultAddress].
 	Address string
-	// Live and Ready tell what is wrong, nil if nothing. They must not block for long.
+	// Live and Ready return the problem, or nil. They must not block for long.
 	Live, Ready func() error
 	// Metrics serves /metrics, if there are any.
 	Metrics http.Handler
 	// LogLevel serves /loglevel, if it can be changed.
 	LogLevel http.Handler
-	// Version is shown at /version; empty is that of the build.
+	// Version is shown at /version. Default: the version of the build.
 	Version string
-	// Logger gets what goes wrong; nil is slog.Default.
+	// Logger gets errors; nil is slog.Default.
 	Logger *slog.Logger
 }
 
@@ -47,7 +47,7 @@ const (
 	maxHeaderBytes = 16 << 10
 )
 
-// Serve begins to listen.
+// Serve starts to listen.
 func Serve(c Config) (*Server, error) {
 	if c.Address == "" {
 		c.Address = DefaultAddress
@@ -86,10 +86,10 @@ func Serve(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Address is where it listens.
+// Address is the address at which the server listens.
 func (s *Server) Address() string { return s.listen.Addr().String() }
 
-// Close stops it, and waits a moment for answers that are being given.
+// Close stops the server, and waits a moment for answers in progress.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// check answers "ok", or what is wrong.
+// check answers "ok", or the problem.
 func check(problem func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -119,7 +119,7 @@ func check(problem func() error) http.Handler {
 	})
 }
 
-// about is what /version tells.
+// about is the answer of /version.
 type about struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -151,6 +151,6 @@ func version(name string) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(a) // whoever asked has gone
+		_ = json.NewEncoder(w).Encode(a) // an error means that the client has gone
 	})
 }

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// This file says what is wrong with an operation.
+// This file validates operations.
 
 func (m *Machine) checkPush(p Push) error {
-	if len(p.Items) == 0 || len(p.Items) > MaxCount {
+	if len(p.Jobs) == 0 || len(p.Jobs) > MaxCount {
 		return &InvalidError{"push 1 to 1000 items at once"}
 	}
 	if len(p.Key) > MaxKey {
 		return &InvalidError{"the idempotency key is too long; it may have 255 characters"}
 	}
 	last := m.Settings.WithDefaults().Priorities - 1
-	i := slices.IndexFunc(p.Items, func(n NewItem) bool { return n.Priority < 0 || n.Priority > last })
+	i := slices.IndexFunc(p.Jobs, func(n NewJob) bool { return n.Priority < 0 || n.Priority > last })
 	if i >= 0 {
-		return badItem(i, p.Items, "priority", p.Items[i].Priority, last)
+		return badJob(i, p.Jobs, "priority", p.Jobs[i].Priority, last)
 	}
-	i = slices.IndexFunc(p.Items, func(n NewItem) bool { return n.Delay < 0 || n.Delay > MaxDelay })
+	i = slices.IndexFunc(p.Jobs, func(n NewJob) bool { return n.Delay < 0 || n.Delay > MaxDelay })
 	if i >= 0 {
-		return badItem(i, p.Items, "delay_seconds", int(p.Items[i].Delay/time.Second), int(MaxDelay/time.Second))
+		return badJob(i, p.Jobs, "delay_seconds", int(p.Jobs[i].Delay/time.Second), int(MaxDelay/time.Second))
 	}
 	return nil
 }
 
-func badItem(at int, items []NewItem, what string, is, most int) error {
+func badJob(at int, items []NewJob, what string, is, most int) error {
 	where := ""
 	if len(items) > 1 {
 		where = fmt.Sprintf("item %d of %d: ", at+1, len(items))
@@ -36,7 +36,7 @@ func badItem(at int, items []NewItem, what string, is, most int) error {
 	return &InvalidError{fmt.Sprintf("%s%s: %d; want 0 to %d", where, what, is, most)}
 }
 
-// looks reports whether the sizes of items are looked at before they are taken.
+// looks reports whether the sizes of jobs are read before the jobs are taken.
 func (p Pop) looks() bool { return p.Bytes > 0 && p.Count > lookAhead }
 
 func (p Pop) check() error {

@@ -5,69 +5,70 @@ import (
 	"time"
 )
 
-// Items are the items of one queue, as long as a transaction holds it. Positions and sizes come in
-// ascending order.
+// Items are the jobs of one queue, while a transaction holds it. Callers pass positions and sizes
+// in ascending order.
 type Items interface {
-	// Expect says what will be asked for, so that it can be read at once. It need not come so.
+	// Expect lists reads to come, so that the store can do them at once. They need not come.
 	Expect(Expected) error
-	// Add puts in items that are ready, or delayed if due is set.
-	Add(item Item, due time.Time) error
-	// Sizes gives the sizes of the first ready items of a priority, and nothing before from is
-	// looked at.
+	// Add adds jobs that are ready, or delayed if due is set.
+	Add(item Job, due time.Time) error
+	// Sizes returns the sizes of the first ready jobs of a priority. It does not search before
+	// from.
 	Sizes(priority int, from int64, limit int) ([]int, error)
-	// Take removes the first ready items of a priority and gives them. Hold has a lock hold them
-	// instead, and counts an attempt.
-	Take(priority int, from int64, count int) ([]Item, error)
-	Hold(priority int, from int64, count int, lock int64) ([]Item, error)
-	// Drop removes the items of a lock, and tells how many.
+	// Take removes the first ready jobs of a priority and returns them. Hold assigns them to a
+	// lock instead, and counts an attempt.
+	Take(priority int, from int64, count int) ([]Job, error)
+	Hold(priority int, from int64, count int, lock int64) ([]Job, error)
+	// Drop removes the jobs of a lock, and returns their number.
 	Drop(lock Lock) (int, error)
-	// Move has another lock hold some of the items of a lock, by their ids, and tells how many.
+	// Move assigns some of the jobs of a lock to another lock, by their ids, and returns their
+	// number.
 	Move(ids []int64, from, to int64) (int, error)
-	// GiveBack makes the items of a lock ready again, or delays them if due is set. Those with at
+	// GiveBack makes the jobs of a lock ready again, or delays them if due is set. Those with at
 	// least maxAttempts (if not 0) are dead from now on.
 	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) ([]Back, error)
-	// Due lists delayed items whose time has come, the first ones at the front, and when the first
+	// Due lists delayed jobs that are due, the first ones at the front, and returns when the first
 	// of the others is due. Ready makes one ready.
 	Due(now time.Time, limit int) (due []Delayed, next time.Time, err error)
 	Ready(item Delayed, position int64, since time.Time) error
-	// Dead lists dead items, those that died first at the front; with ids, those of them that are
-	// there. Revive makes one ready as a new one.
+	// Dead lists dead jobs, those that died first at the front; with ids, those of them that
+	// exist. Revive makes one ready as a new one.
 	Dead(ids []DeadID, limit int) ([]Dead, error)
 	Revive(item Dead, position int64, now time.Time) error
-	// Remove removes items of any kind, or only dead ones.
+	// Remove removes jobs of any kind, or only dead ones.
 	Remove(dead bool, limit int) ([]Removed, error)
 
-	// AddLock, FindLock, ChangeLock and RemoveLock keep concurrent locks. FindLock gives nil if
+	// AddLock, FindLock, ChangeLock and RemoveLock store concurrent locks. FindLock returns nil if
 	// there is none.
 	AddLock(Lock) error
 	FindLock(id string) (*Lock, error)
 	ChangeLock(Lock) error
 	RemoveLock(id string) error
-	// Expired lists concurrent locks that have expired and are not returned, and when the first of
-	// the others does.
+	// Expired lists concurrent locks that have expired and are not returned, and returns when the
+	// first of the others expires.
 	Expired(now time.Time, limit int) (expired []Lock, next time.Time, err error)
-	// ForgetLocks removes locks that were returned and had expired before a moment, and tells when
-	// the first of the others had expired.
+	// ForgetLocks removes locks that were returned and had expired before a moment, and returns
+	// when the first of the others had expired.
 	ForgetLocks(before time.Time, limit int) (next time.Time, err error)
 
-	// FindKey gives the digest and the count of a push by its key, if its time has not passed,
-	// AddKey notes one, ForgetKeys removes those whose time has passed and tells when the first of
-	// the others is over.
+	// FindKey returns the digest and the count of a push by its key, unless the key has expired.
+	// AddKey stores a key. ForgetKeys removes expired keys, and returns when the first of the
+	// others expires.
 	FindKey(key string, now time.Time) (digest string, count int, found bool, err error)
 	AddKey(key, digest string, count int, until time.Time) error
 	ForgetKeys(now time.Time, limit int) (next time.Time, err error)
 }
 
-// Expected is what operations will ask for.
+// Expected lists the reads of operations.
 type Expected struct {
-	// Pops of all together so many ready items, which will be taken or held. Those whose sizes are
-	// looked at before are not among them.
+	// Pops is the number of pops, Ready the most jobs that they take or hold together. Pops that
+	// read the sizes first are not counted.
 	Pops, Ready int
-	// Locks and Keys are those that will be looked for.
+	// Locks and Keys will be looked up.
 	Locks, Keys []string
 }
 
-// expected is what operations will ask for, if pops that do not say theirs have a mode.
+// expected returns the reads of operations. Mode is that of pops without one.
 func expected(operations []Operation, mode Mode) (e Expected) {
 	exclusive := false // those behind an exclusive lock are refused, unless there is nothing to take
 	for _, o := range operations {
@@ -89,19 +90,20 @@ func expected(operations []Operation, mode Mode) (e Expected) {
 			if o.Key != "" {
 				e.Keys = append(e.Keys, o.Key)
 			}
+		default:
 		}
 	}
 	return e
 }
 
-// Back is where an item of a lock has gone.
+// Back is the new place of a job whose lock has ended.
 type Back struct {
 	Priority int
 	Position int64
 	Dead     bool
 }
 
-// Delayed is an item that waits for its time.
+// Delayed is a job that is not yet due.
 type Delayed struct {
 	ID       int64
 	Due      time.Time
@@ -110,13 +112,13 @@ type Delayed struct {
 	Attempts int
 }
 
-// Removed is where an item was.
+// Removed is the former place of a job.
 type Removed struct {
 	Place    Place
 	Priority int
 }
 
-// Place is where an item is.
+// Place is where a job is.
 type Place int
 
 // The places.
@@ -127,19 +129,17 @@ const (
 	PlaceDead
 )
 
-// Bounds of what one operation settles, so that no transaction grows without end. What is left is
-// settled by the next.
+// Bounds of the settling by one operation, so that no transaction grows without end. The next
+// operation settles the rest.
 const (
 	settleLocks   = 100
 	settleDelayed = 200
 	forgetAtOnce  = 50
-	// lookAhead is from how many items on their sizes are looked at before they are taken.
+	// lookAhead is the number of jobs from which a pop reads their sizes before it takes them.
 	lookAhead = 16
-	// expectMost bounds the items that are read before somebody asks for them: nothing is known of
-	// their sizes.
+	// expectMost bounds the jobs that are read ahead: their sizes are not known.
 	expectMost = 100
-	// rememberLocks is for how long a concurrent lock that has expired is told from one that never
-	// was.
+	// rememberLocks is for how long an expired concurrent lock is told from an unknown one.
 	rememberLocks = 10 * time.Minute
 )
 
@@ -151,11 +151,10 @@ type Machine struct {
 	changed bool
 	gone    bool
 
-	expired, died int // items, during one operation
+	expired, died int // jobs, during one operation
 }
 
-// NewMachine begins with a state; a queue that is to be made begins with an incarnation and nothing
-// else.
+// NewMachine starts with a state. The state of a new queue has an incarnation and nothing else.
 func NewMachine(s *State, items Items, clock time.Time) *Machine {
 	return &Machine{State: s, items: items, now: s.Now(clock)}
 }
@@ -163,11 +162,11 @@ func NewMachine(s *State, items Items, clock time.Time) *Machine {
 // Changed reports whether the state must be written.
 func (m *Machine) Changed() bool { return m.changed }
 
-// Gone reports whether the queue is to be removed, with everything that is left of it.
+// Gone reports whether the queue is to be removed, with all its jobs.
 func (m *Machine) Gone() bool { return m.gone }
 
-// Do does operations in their order, up to the one that removes the queue: what comes behind it is
-// for another queue.
+// Do does operations in their order, up to the one that removes the queue: those behind it are for
+// another queue.
 func (m *Machine) Do(operations []Operation) ([]Result, error) {
 	if err := m.items.Expect(expected(operations, m.Settings.WithDefaults().Mode)); err != nil {
 		return nil, err
@@ -200,7 +199,7 @@ func (p Push) do(m *Machine) (Result, error) {
 	if err := m.checkPush(p); err != nil {
 		return refused(err)
 	}
-	if err := m.settle(); err != nil { // what is due comes first
+	if err := m.settle(); err != nil { // due jobs go first
 		return Result{}, err
 	}
 	if p.Key != "" {
@@ -222,12 +221,12 @@ func (p Push) do(m *Machine) (Result, error) {
 			return Result{Count: count, Again: true}, nil
 		}
 	}
-	if limit := m.Settings.MaxItems; limit > 0 && m.State.items()+len(p.Items) > limit {
+	if limit := m.Settings.MaxJobs; limit > 0 && m.State.items()+len(p.Jobs) > limit {
 		return refused(&FullError{m.State.items(), limit})
 	}
-	for _, n := range p.Items {
+	for _, n := range p.Jobs {
 		m.Last++
-		i := Item{ID: m.Last, Priority: n.Priority, Position: m.Last, PushedAt: m.now, ReadyAt: m.now,
+		i := Job{ID: m.Last, Priority: n.Priority, Position: m.Last, PushedAt: m.now, ReadyAt: m.now,
 			Trace: n.Trace, Data: n.Data}
 		due := time.Time{}
 		if n.Delay > 0 {
@@ -241,16 +240,16 @@ func (p Push) do(m *Machine) (Result, error) {
 			return Result{}, err
 		}
 	}
-	m.Totals.Pushed += int64(len(p.Items))
+	m.Totals.Pushed += int64(len(p.Jobs))
 	m.wrote()
 	if p.Key != "" {
 		until := m.now.Add(p.KeyFor)
 		m.NextKey = earlier(m.NextKey, until)
-		if err := m.items.AddKey(p.Key, p.Digest, len(p.Items), until); err != nil {
+		if err := m.items.AddKey(p.Key, p.Digest, len(p.Jobs), until); err != nil {
 			return Result{}, err
 		}
 	}
-	return Result{Count: len(p.Items)}, nil
+	return Result{Count: len(p.Jobs)}, nil
 }
 
 // do implements [Operation].
@@ -306,8 +305,8 @@ func (p Pop) do(m *Machine) (Result, error) {
 	return r, m.items.AddLock(lock)
 }
 
-// take takes items from the front, for a lock or for good.
-func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
+// take takes jobs from the front, for a lock or without one.
+func (m *Machine) take(p Pop, lock int64) (items []Job, err error) {
 	bytes := 0
 	for _, priority := range m.Priorities() {
 		l := m.Levels[priority]
@@ -317,7 +316,7 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if len(sizes) < count { // somebody has removed rows by hand
+			if len(sizes) < count { // an operator has removed rows by hand
 				if l.Ready = len(sizes); l.Ready == 0 {
 					delete(m.Levels, priority)
 				}
@@ -339,7 +338,7 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 		if count == 0 {
 			break
 		}
-		var taken []Item
+		var taken []Job
 		if p.LockID == "" {
 			taken, err = m.items.Take(priority, l.Head, count)
 		} else {
@@ -350,7 +349,7 @@ func (m *Machine) take(p Pop, lock int64) (items []Item, err error) {
 		}
 		items = append(items, taken...)
 		if l.Ready -= len(taken); l.Ready == 0 || len(taken) < count {
-			// less than there should be: somebody has removed rows by hand
+			// less than there should be: an operator has removed rows by hand
 			delete(m.Levels, priority)
 			m.changed = true
 		} else {
@@ -392,7 +391,7 @@ func (e Extend) do(m *Machine) (Result, error) {
 	})
 }
 
-// end finds a lock that is to end, or to go on, and refuses what comes too late or for none.
+// end finds a lock to end or extend, and refuses requests that are too late or name no lock.
 func (m *Machine) end(id string, do func(*Lock) (Result, error)) (Result, error) {
 	if id == "" {
 		return refused(&InvalidError{"lock_id is required"})
@@ -434,7 +433,7 @@ func (m *Machine) end(id string, do func(*Lock) (Result, error)) (Result, error)
 	return do(l)
 }
 
-// drop forgets a lock that has ended.
+// drop removes a lock that has ended.
 func (m *Machine) drop(l *Lock) error {
 	m.Locked = max(0, m.Locked-l.Items)
 	m.wrote()
@@ -453,9 +452,9 @@ func (m *Machine) unlocked() {
 	}
 }
 
-// expire puts the items of a lock back whose time is over.
+// expire makes the jobs of an expired lock ready again.
 func (m *Machine) expire(l *Lock) error {
-	n, err := m.giveBack(l, time.Time{}, "the lock has expired")
+	n, err := m.returnJobs(l, time.Time{}, "the lock has expired")
 	if err != nil {
 		return err
 	}
@@ -473,8 +472,8 @@ func (m *Machine) expire(l *Lock) error {
 	return m.items.ChangeLock(*l)
 }
 
-// giveBack puts the items of a lock back.
-func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (int, error) {
+// returnJobs makes the jobs of a lock ready again.
+func (m *Machine) returnJobs(l *Lock, due time.Time, reason string) (int, error) {
 	if len(reason) > MaxReason {
 		reason = strings.ToValidUTF8(reason[:MaxReason], "")
 	}
@@ -495,7 +494,7 @@ func (m *Machine) giveBack(l *Lock, due time.Time, reason string) (int, error) {
 	return len(back), err
 }
 
-// settle does what is due.
+// settle ends expired locks, and makes due jobs ready.
 func (m *Machine) settle() error {
 	if m.Exclusive != nil && m.Exclusive.Expired(m.now) {
 		if err := m.expire(m.Exclusive); err != nil {
@@ -534,8 +533,8 @@ func (m *Machine) settle() error {
 	return nil
 }
 
-// release makes delayed items ready whose time has come. One that was pushed with a delay comes to
-// the end, one that was returned with it to the front.
+// release makes delayed jobs ready that are due. One that was pushed with a delay goes to the end,
+// one that was returned with it to the front.
 func (m *Machine) release() error {
 	due, next, err := m.items.Due(m.now, settleDelayed)
 	if err != nil {
@@ -621,6 +620,7 @@ func (r Remove) do(m *Machine) (Result, error) {
 			m.Delayed--
 		case PlaceDead:
 			m.State.Dead--
+		case PlaceLocked: // expireAll has ended all locks
 		}
 	}
 	if len(removed) > 0 {
@@ -629,8 +629,8 @@ func (r Remove) do(m *Machine) (Result, error) {
 	return Result{Count: len(removed)}, nil
 }
 
-// expireAll ends all locks, so that their items can be removed, and whoever has one is told that it
-// is over.
+// expireAll ends all locks, so that their jobs can be removed. Clients that acknowledge one get
+// [ErrLockExpired].
 func (m *Machine) expireAll() error {
 	if m.Exclusive != nil {
 		err := m.expire(m.Exclusive)
@@ -648,7 +648,7 @@ func (m *Machine) expireAll() error {
 			}
 		}
 		if len(expired) == 0 {
-			m.Locks, m.Locked = 0, 0 // somebody has removed rows by hand
+			m.Locks, m.Locked = 0, 0 // an operator has removed rows by hand
 			m.wrote()
 		}
 	}

@@ -5,81 +5,80 @@ import (
 	"time"
 )
 
-// Operation is something that is done to a queue: [Push], [Pop], [Acknowledge], [Return], [Extend],
+// Operation is an operation on a queue: [Push], [Pop], [Acknowledge], [Return], [Extend],
 // [Configure], [Requeue], [Remove], [Forget] or [Settle].
 type Operation interface {
-	// do decides and does it. An error of what it did with the items ends the transaction; why it
-	// was refused is in the result.
+	// do validates and does the operation. An error of the store ends the transaction; the reason
+	// for a refusal is in the result.
 	do(m *Machine) (Result, error)
-	// makes says that it makes the queue if there is none.
+	// makes reports whether the operation creates a missing queue.
 	makes() bool
 }
 
-// Result is what became of an operation.
+// Result is the outcome of an operation.
 type Result struct {
-	// Refused is why nothing was done, nil if it was.
+	// Refused is the reason for the refusal; nil: the operation was done.
 	Refused error
-	// Items are those that were popped.
-	Items []Item
-	// Lock is the one that was made, extended or ended. A pop of nothing makes none.
+	// Items are the popped jobs.
+	Items []Job
+	// Lock is the lock that was created, extended or ended. A pop of nothing creates none.
 	Lock *Lock
-	// Count is how many items were pushed, popped, acknowledged, returned, requeued or removed.
+	// Count is how many jobs were pushed, popped, acknowledged, returned, requeued or removed.
 	Count int
-	// Again says that this push was there before, by its key.
+	// Again says that the queue has taken this push before, by its key.
 	Again bool
-	// Expired counts items that were put back because their lock has expired, Died those of them,
-	// and of the returned ones, that are dead now.
+	// Expired counts jobs whose lock has expired. Died counts those of them, and of the returned
+	// jobs, that are dead now.
 	Expired, Died int
-	// Incarnation is that of the queue from which items were popped, and Start what is to be
-	// started for each of them, if so: see [Info] and [Settings].
+	// Incarnation is that of the queue from which jobs were popped. Start describes the instances
+	// to start for them, if any: see [Info] and [Settings].
 	Incarnation string
 	Start       *Start
 }
 
-// Push adds items, all or none of them, in their order.
+// Push adds jobs, all or none of them, in their order.
 type Push struct {
-	Items []NewItem
-	// Key makes a push that comes again one that was there already, for as long as KeyFor; "" for
-	// none. Digest tells one push from another.
+	Jobs []NewJob
+	// Key makes a repeated push a duplicate, for as long as KeyFor; "" for none. Digest tells one
+	// push from another.
 	Key    string
 	KeyFor time.Duration
 	Digest string
 }
 
-// NewItem is an item that is pushed.
-type NewItem struct {
+// NewJob is a job to push.
+type NewJob struct {
 	Data     json.RawMessage
 	Priority int
-	// Delay is how long nobody gets it.
+	// Delay is the time until the job can be popped.
 	Delay time.Duration
 	Trace string
 }
 
-// Pop takes items from the front.
+// Pop takes jobs from the front.
 type Pop struct {
-	// Count is how many at most. Bytes bounds the size of those of a pop that asks for more than
-	// 16, but one is taken in any case; 0 for no bound.
+	// Count bounds the jobs. Bytes bounds their size in a pop of more than 16, but one job is
+	// taken in any case; 0 for no bound.
 	Count, Bytes int
 	// LockID is the id of the lock that holds them, "" to pop without one. TTL is its time; 0 for
-	// what the queue says.
+	// that of the queue's settings.
 	LockID string
 	TTL    time.Duration
-	// Mode is the lock's; empty for what the queue says.
+	// Mode is the lock's; empty for that of the queue's settings.
 	Mode Mode
 }
 
-// Acknowledge ends a lock, and its items are gone.
+// Acknowledge ends a lock, and removes its jobs.
 type Acknowledge struct{ LockID string }
 
-// Return ends a lock, and its items are back in the queue, at once or after a delay, or dead if
-// they were handed out too often.
+// Return ends a lock. Its jobs are ready again, at once or after a delay, or dead if they have had
+// too many attempts.
 type Return struct {
 	LockID string
 	Delay  time.Duration
-	// Reason is told of those that are dead.
+	// Reason is stored with jobs that die.
 	Reason string
-	// Only are the ids of the items that come back: the others are acknowledged. None: all of them
-	// come back.
+	// Only are the ids of the jobs to return: the others are acknowledged. None: all of them.
 	Only []int64
 }
 
@@ -89,31 +88,30 @@ type Extend struct {
 	TTL    time.Duration
 }
 
-// Configure makes or changes a queue.
+// Configure creates or changes a queue.
 type Configure struct{ Settings Settings }
 
-// Requeue puts dead items back into the queue, at the end, as if they had just been pushed.
+// Requeue puts dead jobs back into the queue, at the end, like new ones.
 type Requeue struct {
-	// IDs are those of the dead items; none for any.
+	// IDs are those of the dead jobs; none for any.
 	IDs []DeadID
-	// Limit bounds how many of any.
+	// Limit bounds the number of jobs.
 	Limit int
 }
 
-// Remove removes items.
+// Remove removes jobs.
 type Remove struct {
-	// Dead removes only those that are dead. Otherwise everything goes, locked items included.
+	// Dead removes only dead jobs. Otherwise all jobs are removed, locked ones included.
 	Dead bool
-	// Limit bounds how many are removed in this transaction. Count says how many were; who wants
-	// all goes on until it is less than the limit.
+	// Limit bounds the jobs that this transaction removes. Count is their number; a caller that
+	// removes all repeats the operation until Count is less than the limit.
 	Limit int
 }
 
-// Forget removes a queue that has no items.
+// Forget removes a queue that has no jobs.
 type Forget struct{}
 
-// Settle does what is due: it puts back what has expired, and makes ready what was delayed. Push,
-// Pop and Requeue do that first, too.
+// Settle ends expired locks, and makes due jobs ready. Push, Pop and Requeue do that first, too.
 type Settle struct{}
 
 func (Push) makes() bool        { return true }
@@ -127,7 +125,7 @@ func (Remove) makes() bool      { return false }
 func (Forget) makes() bool      { return false }
 func (Settle) makes() bool      { return false }
 
-// FirstThatMakes finds the first of the operations that makes the queue if there is none; their
+// FirstThatMakes returns the index of the first operation that creates a missing queue; their
 // number if none does.
 func FirstThatMakes(operations []Operation) int {
 	for n, o := range operations {

@@ -18,7 +18,7 @@ func (r Return) do(m *Machine) (Result, error) {
 				return Result{}, err
 			}
 		}
-		n, err := m.giveBack(&back, due, r.Reason)
+		n, err := m.returnJobs(&back, due, r.Reason)
 		if err != nil {
 			return Result{}, err
 		}
@@ -27,7 +27,7 @@ func (r Return) do(m *Machine) (Result, error) {
 	})
 }
 
-// split gives some of the items of a lock a number of their own, and drops the others.
+// split gives some of the jobs of a lock a number of their own, and drops the others.
 func (m *Machine) split(l *Lock, ids []int64) error {
 	others := *l
 	m.LastLock++

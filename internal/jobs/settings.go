@@ -14,7 +14,7 @@ const (
 	Concurrent Mode = "concurrent"
 )
 
-// Check tells whether there is such a mode; none is one, too.
+// Check returns an error unless the mode is valid; an empty one is.
 func (m Mode) Check() error {
 	switch m {
 	case "", Exclusive, Concurrent:
@@ -23,30 +23,29 @@ func (m Mode) Check() error {
 	return &InvalidError{fmt.Sprintf("mode: there is no %q; there are %s and %s", string(m), Exclusive, Concurrent)}
 }
 
-// Settings are what somebody has said about a queue. The zero value is what a queue has until then,
-// see WithDefaults.
+// Settings are the configuration of a queue. The zero value is that of a queue without one, see
+// WithDefaults.
 type Settings struct {
-	// Priorities is how many there are: 0, the highest, to Priorities-1.
+	// Priorities is their number: 0, the highest, to Priorities-1.
 	Priorities int `json:"priorities,omitempty"`
-	// Mode is that of pops that do not say theirs.
+	// Mode is that of pops without one.
 	Mode Mode `json:"mode,omitempty"`
-	// TTL is that of pops that do not say theirs, in seconds.
+	// TTL is that of pops without one, in seconds.
 	TTL int `json:"ttl_seconds,omitempty"`
-	// MaxAttempts is after how many locks an item that comes back is dead; 0 for never.
+	// MaxAttempts is the number of locks after which a returned job is dead; 0 for never.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// MaxItems bounds the items of the queue, dead ones included; 0 for no bound.
-	MaxItems int `json:"max_items,omitempty"`
-	// Start has orchestrators start an instance for each item.
+	// MaxJobs bounds the jobs of the queue, dead ones included; 0 for no bound.
+	MaxJobs int `json:"max_items,omitempty"`
+	// Start has orchestrators start an instance for each job.
 	Start *Start `json:"start,omitempty"`
 }
 
-// Start says what to start for each item.
+// Start describes the instance to start for each job.
 type Start struct {
-	// Orchestration is its name, Version the one to take; empty for what new instances usually
-	// take.
+	// Orchestration is its name, Version its version; empty for that of other new instances.
 	Orchestration string `json:"orchestration"`
 	Version       string `json:"version,omitempty"`
-	// MaxPerSecond bounds how many are started in a second; 0 for no bound.
+	// MaxPerSecond bounds the starts in a second; 0 for no bound.
 	MaxPerSecond float64 `json:"max_per_second,omitempty"`
 }
 
@@ -58,7 +57,7 @@ const (
 	maxStart          = 1024
 )
 
-// WithDefaults fills in what nobody has said.
+// WithDefaults replaces zero values by the defaults.
 func (s Settings) WithDefaults() Settings {
 	if s.Priorities == 0 {
 		s.Priorities = DefaultPriorities
@@ -72,7 +71,7 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// Check tells what is wrong with the settings.
+// Check returns an error if the settings are not valid.
 func (s Settings) Check() error {
 	bad := func(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 	switch {
@@ -82,8 +81,8 @@ func (s Settings) Check() error {
 		return bad("ttl_seconds: %d; want 1 to %d", s.TTL, int(MaxTTL/time.Second))
 	case s.MaxAttempts < 0 || s.MaxAttempts > maxAttempts:
 		return bad("max_attempts: %d; want 0, for any number, to %d", s.MaxAttempts, maxAttempts)
-	case s.MaxItems < 0:
-		return bad("max_items: %d; want at least 0, which is for any number", s.MaxItems)
+	case s.MaxJobs < 0:
+		return bad("max_items: %d; want at least 0, which is for any number", s.MaxJobs)
 	case s.Start != nil && s.Start.Orchestration == "":
 		return bad("start: which orchestration? Give its name")
 	case s.Start != nil && len(s.Start.Orchestration)+len(s.Start.Version) > maxStart:

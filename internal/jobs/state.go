@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// State is the row of a queue. It says where the items are, so that nothing has to be counted or
-// searched for.
+// State is the row of a queue. It has the places of the jobs, so that an operation need not count
+// or search.
 type State struct {
-	// Incarnation tells two queues apart that had the same name.
+	// Incarnation tells apart two queues that had the same name.
 	Incarnation string   `json:"incarnation"`
 	Settings    Settings `json:"settings"`
-	// Last is the last number that was given to an item or a position, LastLock the last one of a
+	// Last is the last number that was given to a job or a position, LastLock the last one of a
 	// lock.
 	Last     int64 `json:"last"`
 	LastLock int64 `json:"last_lock,omitempty"`
-	// Levels are the priorities that have ready items.
+	// Levels are the priorities that have ready jobs.
 	Levels map[int]*Level `json:"levels,omitempty"`
-	// Delayed items become ready from NextDue on. Like the other times of this kind, it may be too
+	// Delayed jobs become ready from NextDue on. Like the other times of this kind, it may be too
 	// early, but not too late.
 	Delayed int       `json:"delayed,omitempty"`
 	NextDue time.Time `json:"next_due,omitzero"`
 	// Exclusive is the only lock, if there is one of that kind. Otherwise there are Locks, the
-	// first of which ends at NextExpiry, the last at LastExpiry.
+	// first of which expires at NextExpiry, the last at LastExpiry.
 	Exclusive *Lock `json:"exclusive,omitempty"`
-	// Lapsed says that the exclusive lock has expired and that its items are back, because somebody
-	// has looked or pushed: whoever acknowledges it is still told so, unless there was a pop in
-	// between.
+	// Lapsed says that the exclusive lock has expired and that another operation has made its jobs
+	// ready again. A client that acknowledges it still gets [ErrLockExpired], unless there was a
+	// pop in between.
 	Lapsed     bool      `json:"lapsed,omitempty"`
 	Locks      int       `json:"locks,omitempty"`
 	NextExpiry time.Time `json:"next_expiry,omitzero"`
 	LastExpiry time.Time `json:"last_expiry,omitzero"`
-	// Locked and Dead count items.
+	// Locked and Dead count jobs.
 	Locked int `json:"locked,omitempty"`
 	Dead   int `json:"dead,omitempty"`
-	// NextKey is when the first idempotency key may be forgotten.
+	// NextKey is when the first idempotency key expires.
 	NextKey time.Time `json:"next_key,omitzero"`
-	// NextForget is when the first lock that was given back may be forgotten.
+	// NextForget is when the first returned lock may be forgotten.
 	NextForget time.Time `json:"next_forget,omitzero"`
 	Totals     Totals    `json:"totals"`
 	// At is the time of the last change.
 	At time.Time `json:"at"`
-	// Writers say of each process that writes which of its transactions was the last, so that one
-	// whose commit is in doubt can see whether it happened.
+	// Writers has the last transaction of each process that writes, so that a process whose commit
+	// is in doubt can see whether it happened.
 	Writers map[string]Written `json:"writers,omitempty"`
 }
 
-// Level is a priority that has ready items.
+// Level is a priority that has ready jobs.
 type Level struct {
 	Ready int `json:"ready"`
 	// Head is a position with none before it.
@@ -61,8 +61,8 @@ type Written struct {
 	At    time.Time `json:"at"`
 }
 
-// writerAge is after what time a process that has not written is forgotten. It is much longer than
-// any transaction is tried.
+// writerAge is the time after which a process that has not written is forgotten. It is much longer
+// than the retries of any transaction.
 const writerAge = time.Hour
 
 // Wrote notes that a process has written.
@@ -78,10 +78,10 @@ func (s *State) Wrote(writer string, token int64) {
 	s.Writers[writer] = Written{token, s.At}
 }
 
-// Encode writes the state.
+// Encode encodes the state.
 func (s *State) Encode() ([]byte, error) { return json.Marshal(s) }
 
-// DecodeState reads what Encode has written.
+// DecodeState decodes a state.
 func DecodeState(data []byte) (*State, error) {
 	s := &State{}
 	if err := json.Unmarshal(data, s); err != nil {
@@ -90,10 +90,10 @@ func DecodeState(data []byte) (*State, error) {
 	return s, nil
 }
 
-// Empty reports whether the queue has no items at all.
+// Empty reports whether the queue has no jobs at all.
 func (s *State) Empty() bool { return s.items() == 0 }
 
-// items counts all items.
+// items counts all jobs.
 func (s *State) items() int { return s.ready() + s.Locked + s.Delayed + s.Dead }
 
 func (s *State) ready() (n int) {
@@ -103,7 +103,7 @@ func (s *State) ready() (n int) {
 	return n
 }
 
-// Priorities lists those that have ready items, the highest first.
+// Priorities lists those that have ready jobs, the highest first.
 func (s *State) Priorities() []int {
 	list := make([]int, 0, len(s.Levels))
 	for p := range s.Levels {
@@ -113,7 +113,7 @@ func (s *State) Priorities() []int {
 	return list
 }
 
-// Info is the state for people. Only the store knows Oldest.
+// Info is the state for clients. Only the store knows Oldest.
 func (s *State) Info(queue string, now time.Time) Info {
 	i := Info{
 		Queue: queue, Settings: s.Settings.WithDefaults(), Ready: make(map[int]int), Locked: s.Locked, Locks: s.Locks,
@@ -138,15 +138,15 @@ func (s *State) Now(clock time.Time) time.Time {
 	return clock
 }
 
-// Due reports whether something waits to be settled.
+// Due reports whether an operation has to settle.
 func (s *State) Due(now time.Time) bool {
 	return s.Exclusive != nil && s.Exclusive.Expired(now) || passed(s.NextExpiry, now) || passed(s.NextDue, now)
 }
 
-// passed reports whether there is such a time, and it has come.
+// passed reports whether a time is set and has passed.
 func passed(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// add notes that an item is ready.
+// add records that a job is ready.
 func (s *State) add(priority int, position int64) {
 	if s.Levels == nil {
 		s.Levels = make(map[int]*Level)
@@ -160,7 +160,7 @@ func (s *State) add(priority int, position int64) {
 	l.Head = min(l.Head, position)
 }
 
-// earlier gives the first of two times, one of which may be missing.
+// earlier returns the first of two times, one of which may be zero.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Line is the way between clients and a server, and can be broken.
+// Line is a connection between clients and a server that tests can break.
 type Line struct {
 	listener net.Listener
 	to       string
@@ -19,7 +19,7 @@ type Line struct {
 	all   sync.WaitGroup
 }
 
-// NewLine makes one to a server.
+// NewLine makes a line to a server.
 func NewLine(t testing.TB, to interface{ URL() string }) *Line {
 	t.Helper()
 	u, err := url.Parse(to.URL())
@@ -39,17 +39,17 @@ func NewLine(t testing.TB, to interface{ URL() string }) *Line {
 	return l
 }
 
-// URL is where clients connect to.
+// URL is the URL for clients.
 func (l *Line) URL() string { return "nats://" + l.listener.Addr().String() }
 
-// Lose loses from now on what the server says; what clients say still comes through.
+// Lose drops messages of the server from now on; messages of clients still arrive.
 func (l *Line) Lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deaf = true
 }
 
-// Break ends all connections. Those after it lose nothing.
+// Break ends all connections. Later ones drop nothing.
 func (l *Line) Break() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,10 +85,9 @@ func (l *Line) hears() bool {
 	return !l.deaf
 }
 
-// forward passes on what one says to the other, if it is to hear it.
+// forward copies the bytes of one side to the other, as long as hears reports true.
 func (l *Line) forward(to io.WriteCloser, from io.ReadCloser, hears func() bool) {
-	defer to.Close()   //nolint:errcheck // nobody is left to be told
-	defer from.Close() //nolint:errcheck // nobody is left to be told
+	defer func() { _, _ = to.Close(), from.Close() }() // one of the two ends has failed already
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)

@@ -27,7 +27,7 @@ func Start(t testing.TB) *embedded.Server {
 	return StartWith(t, embedded.Options{})
 }
 
-// StartWith is Start with options. Where they say nothing, they are those of Start.
+// StartWith is Start with options. Empty options have the values of Start.
 func StartWith(t testing.TB, o embedded.Options) *embedded.Server {
 	t.Helper()
 	if o.Dir == "" {
@@ -57,7 +57,7 @@ func Cluster(t testing.TB, n int) Servers {
 			servers.WaitReady(t)
 			return servers
 		}
-		servers.Close() // somebody else was given one of the ports
+		servers.Close() // another process has taken one of the ports
 		t.Logf("attempt %d: %v", attempt+1, err)
 	}
 	t.Fatal("no cluster could be started")
@@ -84,7 +84,7 @@ func startCluster(t testing.TB, n int) (Servers, error) {
 	return servers, nil
 }
 
-// freeAddresses finds ports that nobody listens on.
+// freeAddresses finds free ports.
 func freeAddresses(n int) ([]string, error) {
 	var addresses []string
 	for range n {
@@ -105,7 +105,7 @@ func (s Servers) Close() {
 	}
 }
 
-// URL lists where they listen.
+// URL lists the URLs of the servers.
 func (s Servers) URL() string {
 	var urls []string
 	for _, server := range s {
@@ -153,7 +153,7 @@ func Connect(t testing.TB, to interface{ URL() string }, config natsbroker.Confi
 	return b
 }
 
-// TryConnect is Connect for those who expect that it may fail.
+// TryConnect is Connect for tests that expect an error.
 func TryConnect(t testing.TB, to interface{ URL() string }, config natsbroker.Config) (*natsbroker.Bus, error) {
 	t.Helper()
 	if config.URLs == "" && config.Context == "" {
@@ -179,7 +179,7 @@ func TryConnect(t testing.TB, to interface{ URL() string }, config natsbroker.Co
 	return b, nil
 }
 
-// Eventually waits until something is so, and fails the test if that takes too long.
+// Eventually waits until a condition holds, and fails the test if that takes too long.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	if !slowtest.Until(patience, is) {

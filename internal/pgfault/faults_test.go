@@ -454,22 +454,33 @@ func TestABatchStalls(t *testing.T) {
 }
 
 func TestStalledConnectionsAreClosedWithTheTest(t *testing.T) {
-	over := make(chan error)
+	const clients = 30
+	over := make(chan error, clients)
 	t.Run("test", func(t *testing.T) {
 		w := newWorld(t)
-		conn, err := pgx.Connect(t.Context(), w.proxy.DSN(w.dsn))
-		if err != nil {
-			t.Fatal(err)
+		var conns []*pgx.Conn
+		for range clients {
+			conn, err := pgx.Connect(t.Context(), w.proxy.DSN(w.dsn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, conn)
 		}
 		w.proxy.Inject(func(pgfault.Statement) pgfault.Fault { return pgfault.Stall })
-		go func() {
-			_, err := conn.Exec(context.Background(), "INSERT INTO a VALUES (1)")
-			over <- err
-		}()
-		<-w.proxy.Stalled()
+		for i, conn := range conns {
+			go func() {
+				_, err := conn.Exec(context.Background(), fmt.Sprintf("INSERT INTO a VALUES (%d)", i))
+				over <- err
+			}()
+		}
+		for range conns {
+			<-w.proxy.Stalled()
+		}
 	})
-	if err := <-over; err == nil {
-		t.Error("the client got an answer")
+	for range clients {
+		if err := <-over; err == nil {
+			t.Error("the client got an answer")
+		}
 	}
 }
 
@@ -541,7 +552,7 @@ func TestAnywhereAllOrNothing(t *testing.T) {
 	faults := []struct {
 		name   string
 		fault  pgfault.Fault
-		commit string // what is there if it hits the COMMIT
+		commit string // the numbers in the table if it hits the COMMIT
 	}{
 		{"pass", pgfault.Pass, "0 1 2"},
 		{"fail", fail, "none"},

@@ -9,23 +9,23 @@
 //
 // The proxy passes everything on, message by message, and counts the statements: each Query message
 // is one, whatever number of commands is in its text, and each Execute message is one, so a batch
-// has as many as were queued. For each, the hook given to [Proxy.Inject] says what happens.
-// Parsing, binding and describing are no statements.
+// has as many as were queued. For each, the hook given to [Proxy.Inject] returns the fault.
+// Parsing, binding and describing do not count as statements.
 //
 // A statement that fails ([FailBefore]) never reaches the server, but the server does fail: it gets
-// text that it cannot parse, and the proxy replaces code and message in its answer. So whatever
-// follows from an error follows by itself: the transaction is aborted or was none, what comes
-// before in the same batch is undone, the rest up to the next Sync is skipped, and a savepoint can
-// be returned to. A COMMIT is different, because the transaction is over when a COMMIT fails: the
-// server gets a ROLLBACK, and the client the error.
+// text that it cannot parse, and the proxy replaces code and message in its answer. So the server
+// itself does all that follows from an error: it aborts the transaction, if there is one, undoes
+// earlier statements of the same batch, skips the rest up to the next Sync, and can return to a
+// savepoint. A COMMIT is different, because the transaction is over when a COMMIT fails: the server
+// gets a ROLLBACK, and the client the error.
 //
 // When the proxy cuts a connection, it hangs up on the server first and waits until the server has
-// ended its session. So when the client learns that the connection is lost, what was not committed
-// is undone, and its locks are free.
+// ended its session. So when the client learns that the connection is lost, the server has rolled
+// back an open transaction, and released its locks.
 //
 // A statement that fails before it is executed, while it is parsed or bound, counts and is hit all
 // the same, if the client has sent both together. The server gets a batch when its Sync has come;
-// then it is settled what happens to each statement.
+// by then the fault of each statement is known.
 //
 // The proxy speaks the protocol without encryption, and cannot serve clients that wait for answers
 // after Flush instead of Sync while [CutAfter] or [Stall] is at work. pgx does not.
@@ -51,7 +51,7 @@ type Statement struct {
 	SQL  string // its text; empty if it was prepared before this proxy could see it
 }
 
-// Fault is what happens to a statement. The zero value is [Pass].
+// Fault is the fault to inject at a statement. The zero value is [Pass].
 type Fault struct {
 	kind          kind
 	code, message string
@@ -101,7 +101,7 @@ func Delay(d time.Duration) Fault { return Fault{kind: hold, delay: d} }
 // even if the client has closed the connection in the meantime.
 func Hold(until <-chan struct{}) Fault { return Fault{kind: hold, until: until} }
 
-// Hook says what happens to a statement. It is called for statements of different connections at
+// Hook returns the fault for a statement. It is called for statements of different connections at
 // the same time, and may call the methods of the proxy. It may wait, which holds up that
 // connection, but not beyond the end of the test: [Hold] ends by itself then.
 type Hook func(Statement) Fault
@@ -198,7 +198,7 @@ func (p *Proxy) DSN(dsn string) string {
 	return u.String()
 }
 
-// Inject sets what happens to statements from now on; nil lets all of them through.
+// Inject sets the hook for all later statements; nil lets all of them through.
 func (p *Proxy) Inject(h Hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +220,8 @@ func (p *Proxy) Refuse(yes bool) {
 	p.refuse = yes
 }
 
-// CutAll closes all connections at once, whatever they are doing. The server may go on for a while
-// with what it has begun.
+// CutAll closes all connections at once, whatever they are doing. The server may still execute
+// running statements for a while.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	sessions := p.sessions
@@ -249,7 +249,7 @@ func (p *Proxy) accept() {
 		conn, err := p.listener.Accept()
 		if p.end.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // nobody waits for an answer any more
+				_ = conn.Close() // the test has ended
 			}
 			return
 		}
@@ -295,7 +295,7 @@ func (p *Proxy) number() int {
 	return p.conns
 }
 
-// judge counts a statement and asks what happens to it.
+// judge counts a statement and asks the hook for its fault.
 func (p *Proxy) judge(conn int, sql string) (Statement, Fault) {
 	p.mu.Lock()
 	p.count++

@@ -69,7 +69,7 @@ func (w *world) do(conn *pgx.Conn, sql string, args ...any) {
 	}
 }
 
-// numbers gives what is in the table, as others see it.
+// numbers gives the contents of the table, as another session sees them.
 func (w *world) numbers() string {
 	w.Helper()
 	var got string
@@ -87,7 +87,8 @@ func (w *world) wantNumbers(want string) {
 	}
 }
 
-// waitForNumbers is for what happens without anybody being told.
+// waitForNumbers waits until the table has the numbers. It is for changes that the server makes
+// without an answer to a client.
 func (w *world) waitForNumbers(want string) {
 	w.Helper()
 	for w.numbers() != want { // the deadline is that of the test
@@ -258,8 +259,8 @@ func TestStatementsAreCountedWithTheirText(t *testing.T) {
 	}
 }
 
-// TestWhatPostgresSaysPassesThrough has what is not an answer to a statement, or an answer that is
-// not a success.
+// TestWhatPostgresSaysPassesThrough shows that the proxy passes on messages that are not answers to
+// statements, and errors.
 func TestWhatPostgresSaysPassesThrough(t *testing.T) {
 	w := newWorld(t)
 	config, err := pgx.ParseConfig(w.proxy.DSN(w.dsn))

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// replies are those that the server owes, in the order in which it will give them. As messages say
-// neither what they answer nor, for most, which statement they are about, their order is all there
-// is to find out where a statement's answer begins and ends.
+// replies are those that the server owes, in the order in which it will send them. Messages name
+// neither the request that they answer nor, for most, the statement that they are about. So only
+// their order shows where a statement's answer begins and ends.
 type replies struct {
 	mu   sync.Mutex
 	owed []reply
@@ -18,12 +18,12 @@ type replies struct {
 	skipping bool
 }
 
-// reply is what the server will say to one message.
+// reply is the expected answer of the server to one message.
 type reply struct {
 	to       request
-	failure  *pgproto3.ErrorResponse // what is shown to the client, instead of the reply
-	withhold bool                    // this and what follows is kept back
-	after    *ending                 // what happens when the reply is complete
+	failure  *pgproto3.ErrorResponse // for the client, instead of the reply
+	withhold bool                    // the proxy keeps this reply and all later ones back
+	after    *ending                 // the fault to apply when the reply is complete
 }
 
 // request is a kind of message that the server answers.
@@ -40,7 +40,7 @@ const (
 	toSync         request = "Sync"
 )
 
-// readies tells whether the reply ends with ReadyForQuery, even after an error.
+// readies reports whether the reply ends with ReadyForQuery, even after an error.
 func (r request) readies() bool { return r == toQuery || r == toFunctionCall || r == toSync }
 
 // expect adds a reply. It is called before the message is sent that will be answered.
@@ -54,8 +54,8 @@ func (q *replies) expect(r reply) {
 	q.owed = append(q.owed, r)
 }
 
-// match finds the reply that a message is part of, and tells whether it is the last part. What has
-// nothing to do with a reply belongs to none.
+// match finds the reply that a message is part of, and reports whether it is the last part. It
+// gives no reply for a message that the server sends without a request, such as a NoticeResponse.
 func (q *replies) match(msg pgproto3.BackendMessage) (r reply, complete bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,9 +100,9 @@ func (q *replies) match(msg pgproto3.BackendMessage) (r reply, complete bool, er
 	return r, complete, nil
 }
 
-// skip forgets what the server will not answer because of an error. It gives the reply that the
-// error is: if a statement fails while it is parsed or bound, what was to happen to its execution
-// happens to that.
+// skip drops the replies that the server will not send because of an error, and gives the reply
+// that the error belongs to. If a statement fails while it is parsed or bound, that is the reply to
+// its execution, so that the fault injected there hits the error.
 func (q *replies) skip() reply {
 	r := q.owed[0]
 	found := false
@@ -119,7 +119,7 @@ func (q *replies) skip() reply {
 	return r
 }
 
-// show gives what the client sees of a message that is part of the reply; nil for nothing.
+// show gives the message that the client gets for a message of the reply; nil for none.
 func (r reply) show(msg pgproto3.BackendMessage) pgproto3.BackendMessage {
 	if r.failure == nil {
 		return msg

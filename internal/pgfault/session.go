@@ -19,13 +19,13 @@ const farewell = 5 * time.Second
 
 // session is one connection of a client, and the one to the server that belongs to it.
 //
-// Two goroutines work for it: one passes on what the client says (fromClient), the other what the
-// server says (fromServer). The server's side ends when the server has nothing more to say, and
-// closes everything behind it.
+// Two goroutines work for it: one passes on the messages of the client (fromClient), the other
+// those of the server (fromServer). The server's side ends with the server's session, and closes
+// both connections.
 type session struct {
 	p        *Proxy
 	client   net.Conn
-	backend  *pgproto3.Backend // what the proxy is for the client
+	backend  *pgproto3.Backend // the server's side of the protocol, towards the client
 	frontend *pgproto3.Frontend
 
 	mu     sync.Mutex
@@ -35,7 +35,7 @@ type session struct {
 	done  chan struct{} // closed with the connections
 	left  chan struct{} // closed when the client hears nothing more
 	leave sync.Once
-	muted atomic.Bool // what the server says is thrown away
+	muted atomic.Bool // messages of the server are dropped
 
 	replies replies
 
@@ -45,10 +45,10 @@ type session struct {
 	portals    map[string]string // the SQL of bound statements, by portal
 	// something has failed that the server does not know of, so nothing counts before the next Sync
 	skipping bool
-	after    *ending // what follows the answer to the next Sync
+	after    *ending // the fault to apply after the answer to the next Sync
 }
 
-// ending is what follows a complete answer.
+// ending is the fault to apply after a complete answer.
 type ending struct {
 	kind      kind // cutAfter or stall
 	statement Statement
@@ -71,16 +71,16 @@ func (s *session) close() {
 		return
 	}
 	s.closed = true
-	close(s.done)
-	_ = s.client.Close() // nobody is interested in what was not sent any more
+	_ = s.client.Close() // an unsent answer is lost, as it would be with a connection that breaks
 	if s.server != nil {
 		_ = s.server.Close()
 	}
+	close(s.done) // AFTER the client's connection: fromServer goes on to send a withheld answer
 }
 
-// hangUp tells the server that nothing more will come. What it still says is thrown away; when it
-// has ended its session, the client's connection is closed as well. The server may take as long as
-// it wants if limit is 0.
+// hangUp signals to the server that no more messages follow. The proxy drops later messages of the
+// server; when the server has ended its session, the client's connection is closed as well. The
+// server may take as long as it wants if limit is 0.
 func (s *session) hangUp(limit time.Duration) {
 	s.muted.Store(true)
 	s.leave.Do(func() { close(s.left) })
@@ -105,7 +105,7 @@ func (s *session) serve() {
 	for {
 		msg, err := s.backend.ReceiveStartupMessage()
 		if err != nil {
-			return // somebody looked whether the port is open, or it was cut
+			return // a client only probed the port, or the connection was cut
 		}
 		switch m := msg.(type) {
 		case *pgproto3.CancelRequest:
@@ -128,7 +128,7 @@ func (s *session) serve() {
 	}
 }
 
-// dial connects to the server. If there is none, the client is told by closing its connection.
+// dial connects to the server. If there is none, the client's connection is closed.
 func (s *session) dial() bool {
 	var d net.Dialer
 	conn, err := d.DialContext(s.p.end, "tcp", s.p.upstream)
@@ -159,7 +159,7 @@ func (s *session) passCancel(m *pgproto3.CancelRequest) {
 	}
 }
 
-// logIn passes on what comes before the first statement, in which only one side speaks at a time.
+// logIn passes on the messages before the first statement. Only one side sends at a time.
 func (s *session) logIn(m *pgproto3.StartupMessage) bool {
 	s.number = s.p.number()
 	if !s.dial() {
@@ -177,8 +177,8 @@ func (s *session) logIn(m *pgproto3.StartupMessage) bool {
 			return false
 		}
 		s.backend.Send(msg)
-		// Messages about passwords all have the same type: who reads them has to know what they
-		// answer.
+		// Messages about passwords all have the same type: to decode them, the reader needs to know
+		// which request they answer.
 		if err := errors.Join(s.backend.SetAuthType(s.frontend.GetAuthType()), s.backend.Flush()); err != nil {
 			s.report(err)
 			return false
@@ -200,7 +200,7 @@ func (s *session) logIn(m *pgproto3.StartupMessage) bool {
 	}
 }
 
-// fromClient passes on what the client says, until it says nothing more or the proxy cuts.
+// fromClient passes on the client's messages, until the client ends or the proxy cuts.
 func (s *session) fromClient() {
 	for {
 		msg, err := s.backend.Receive()
@@ -215,19 +215,20 @@ func (s *session) fromClient() {
 	}
 }
 
-// flushToServer sends what was passed so far, if the message is one that does not wait for others;
-// false if nothing more can be passed.
+// flushToServer sends the messages passed so far, if this one does not wait for others; false if
+// nothing more can be passed.
 //
-// A batch is kept until its Sync. So the proxy knows what happens to each statement before the
-// server can give the first answer, and what the client sees does not depend on who is faster.
+// The proxy keeps a batch until its Sync. So it knows the fault of each statement before the server
+// can give the first answer, and the client's view does not depend on whether proxy or server is
+// faster.
 func (s *session) flushToServer(msg pgproto3.FrontendMessage) bool {
 	switch msg.(type) {
 	case *pgproto3.Parse, *pgproto3.Bind, *pgproto3.Describe, *pgproto3.Execute, *pgproto3.Close:
 		return true
 	}
 	if err := s.frontend.Flush(); err != nil {
-		// What the server said before it died may still be on its way to the client, so the other
-		// side closes the connections.
+		// The last messages of a server that died may still be in flight to the client, so the
+		// other side closes the connections.
 		s.report(err)
 		return false
 	}
@@ -238,8 +239,8 @@ func (s *session) flushToServer(msg pgproto3.FrontendMessage) bool {
 	return true
 }
 
-// pass sends a message of the client to the server, or what is to be there instead; false if the
-// connection has been cut.
+// pass sends a message of the client to the server, or its replacement; false if the connection has
+// been cut.
 func (s *session) pass(msg pgproto3.FrontendMessage) bool {
 	switch msg.(type) {
 	case *pgproto3.Sync, *pgproto3.Terminate:
@@ -297,7 +298,7 @@ func (s *session) passStatement(m pgproto3.FrontendMessage, sql string) bool {
 		s.fail(simple, isCommit(sql), fault)
 		return true
 	case cutBefore:
-		_ = s.frontend.Flush() // what comes before the statement; it makes no difference if the server does not get it
+		_ = s.frontend.Flush() // the messages before the statement; the server need not get them
 		s.hangUp(farewell)
 		return false
 	case hold:
@@ -312,6 +313,7 @@ func (s *session) passStatement(m pgproto3.FrontendMessage, sql string) bool {
 		} else if s.after == nil {
 			s.after = e
 		}
+	default:
 	}
 	s.send(m, r)
 	return true
@@ -338,12 +340,12 @@ func (s *session) wait(f Fault) bool {
 // what they are.
 const ours = "pgfault"
 
-// fail makes the server fail instead of executing a statement. It gets something that is no SQL,
-// because that fails in every state of a transaction, and has no other effect than an error has:
-// the server cannot tell apart what it was. The text is for those who read the server's log.
+// fail makes the server fail instead of executing a statement. The server gets a text that is not
+// SQL: it fails in every state of a transaction, and has no other effect than any error has. The
+// text is for readers of the server's log.
 //
 // After a COMMIT that failed the transaction is over, so the server gets a ROLLBACK, whose success
-// is told to the client as an error.
+// the proxy reports to the client as an error.
 func (s *session) fail(simple, commit bool, f Fault) {
 	sql := fmt.Sprintf(`"injected failure %s"`, f.code)
 	if commit {
@@ -364,7 +366,7 @@ func (s *session) fail(simple, commit bool, f Fault) {
 	}
 }
 
-// isCommit tells whether a statement ends a transaction well.
+// isCommit reports whether a statement commits a transaction.
 func isCommit(sql string) bool {
 	words := strings.Fields(strings.ToLower(strings.ReplaceAll(sql, ";", " ")))
 	if len(words) == 0 || words[0] != "commit" && words[0] != "end" {
@@ -373,11 +375,11 @@ func isCommit(sql string) bool {
 	return len(words) == 1 || words[1] != "prepared"
 }
 
-// fromServer passes on what the server says until it has nothing more to say, and then closes both
+// fromServer passes on the server's messages until the server's session ends, and then closes both
 // connections.
 func (s *session) fromServer() {
 	defer s.close()
-	withheld := false // what is sent to the client stays in the buffer
+	withheld := false // messages to the client stay in the buffer
 	for {
 		msg, err := s.frontend.Receive()
 		var r reply
@@ -409,7 +411,7 @@ func (s *session) fromServer() {
 	}
 }
 
-// finish does what follows a complete answer.
+// finish applies the fault that follows a complete answer.
 func (s *session) finish(e *ending) {
 	if e.kind == cutAfter {
 		s.hangUp(farewell)
@@ -417,7 +419,7 @@ func (s *session) finish(e *ending) {
 	}
 	select {
 	case s.p.stalled <- e.statement:
-	default: // nobody is interested in that many
+	default: // no test reads that many
 	}
 	select {
 	case <-e.release:
@@ -426,8 +428,8 @@ func (s *session) finish(e *ending) {
 	}
 }
 
-// flush gives the client what is there for it. If it cannot take it any more, the other side will
-// notice.
+// flush sends the buffered messages to the client. If the client has closed the connection, the
+// other direction notices that.
 func (s *session) flush() {
 	if s.muted.Load() {
 		return

@@ -34,8 +34,8 @@ func NeedBackups(tb testing.TB) {
 	}
 }
 
-// backupProgram finds one of the programs that are only for backups: beside the others, or where
-// these really are, if somebody has put links to them into a directory.
+// backupProgram finds one of the programs that are only for backups: beside the others, or in their
+// real directory, if these are symbolic links.
 func backupProgram(bin, name string) string {
 	beside := filepath.Join(bin, name)
 	if _, err := exec.LookPath(beside); err == nil {
@@ -56,7 +56,7 @@ const (
 // archive has a server keep its log.
 func (s *server) archive() error {
 	return errors.Join(
-		s.tell("mkdir", archiveDir),
+		s.keep("mkdir", archiveDir),
 		s.configure("archive_mode", "on"),
 		s.configure("archive_command", "cp %p "+filepath.Join(s.dir, archiveDir)+"/%f"),
 	)
@@ -65,7 +65,7 @@ func (s *server) archive() error {
 // Backup copies the data of a server that runs (pg_basebackup).
 func (c *Cluster) Backup(tb testing.TB) {
 	tb.Helper()
-	err := c.tell(backupProgram(c.bin, "pg_basebackup"), "-d", c.dsn("postgres"), "-D", backupDir, "-c",
+	err := c.keep(backupProgram(c.bin, "pg_basebackup"), "-d", c.dsn("postgres"), "-D", backupDir, "-c",
 		"fast", "-X", "none")
 	if err != nil {
 		tb.Fatal(err)
@@ -97,8 +97,8 @@ func (c *Cluster) Mark(tb testing.TB, name string) {
 	}
 }
 
-// RestoreTo puts the backup in the place of the data, and has the server go on from it to the
-// moment with a name. What came after that is gone.
+// RestoreTo replaces the data with the backup, and lets the server recover from it up to the moment
+// with a name. All later changes are gone.
 func (c *Cluster) RestoreTo(tb testing.TB, name string) {
 	tb.Helper()
 	if err := c.restoreTo(name); err != nil {
@@ -123,9 +123,9 @@ func (c *Cluster) restoreTo(name string) error {
 		return err
 	}
 	return errors.Join(
-		c.tell("mv", "data", "data.lost"),
-		c.tell("mv", backupDir, "data"),
-		c.tell("touch", "data/recovery.signal"),
+		c.keep("mv", "data", "data.lost"),
+		c.keep("mv", backupDir, "data"),
+		c.keep("touch", "data/recovery.signal"),
 		c.configure("restore_command", "cp "+filepath.Join(c.dir, archiveDir)+"/%f %p"),
 		c.configure("recovery_target_name", name),
 		c.configure("recovery_target_action", "promote"),
@@ -133,11 +133,11 @@ func (c *Cluster) restoreTo(name string) error {
 	)
 }
 
-// Dump writes a database into a file (pg_dump); Load puts it in the place of what is in the
-// database now (pg_restore). There is one file.
+// Dump writes a database into a file (pg_dump); Load replaces the contents of the database with it
+// (pg_restore). There is one file.
 func (c *Cluster) Dump(tb testing.TB, dsn string) {
 	tb.Helper()
-	if err := c.tell(backupProgram(c.bin, "pg_dump"), "--format", "custom", "--file", dumpFile, dsn); err != nil {
+	if err := c.keep(backupProgram(c.bin, "pg_dump"), "--format", "custom", "--file", dumpFile, dsn); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -145,7 +145,7 @@ func (c *Cluster) Dump(tb testing.TB, dsn string) {
 // Load is the other half of [Cluster.Dump].
 func (c *Cluster) Load(tb testing.TB, dsn string) {
 	tb.Helper()
-	if err := c.tell(backupProgram(c.bin, "pg_restore"), "--clean", "--if-exists", "--exit-on-error", "--dbname", dsn,
+	if err := c.keep(backupProgram(c.bin, "pg_restore"), "--clean", "--if-exists", "--exit-on-error", "--dbname", dsn,
 		dumpFile); err != nil {
 		tb.Fatal(err)
 	}

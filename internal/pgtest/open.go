@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// This file is for programs that are no tests, such as benchmarks: the same servers, whose errors
-// are given back.
+// This file is for programs that are not tests, such as benchmarks: the same servers, with methods
+// that return errors.
 
 // Open starts a server for a program. It waits for the disk, unless [Fsync] says otherwise, and
 // ends with [Cluster.Close], or with the process.
@@ -31,7 +31,8 @@ func (c *Cluster) Close() error { return c.end() }
 // Create makes an empty database and gives its DSN, and how to drop it.
 func (c *Cluster) Create() (dsn string, drop func() error, err error) {
 	name := "test_" + strconv.FormatInt(c.databases.Add(1), 10)
-	// Nobody can be connected to template0, so databases can be created from it at the same time.
+	// No session can be connected to template0, so several databases can be created from it at the
+	// same time.
 	if err := c.do("CREATE DATABASE " + name + " TEMPLATE template0"); err != nil {
 		return "", nil, err
 	}

@@ -35,8 +35,8 @@ import (
 // initdb, pg_ctl and postgres.
 const BinVariable = "RONDO_TEST_PG_BIN"
 
-// patience is how long a server may take to start, to die, or to do what a cleanup asks of it. It
-// is only ever waited for on a machine that is in trouble.
+// patience is how long a server may take to start, to die, or to execute the statements of a
+// cleanup. Only a machine in trouble takes that long.
 const patience = 5 * time.Minute
 
 // Option changes how a server runs.
@@ -47,9 +47,9 @@ type options struct {
 	settings        []string // names and values by turns
 }
 
-// Fsync says whether the server waits for the disk at each commit. Without that, what was committed
-// survives the death of the server's processes but not that of the machine, so tests lose nothing;
-// benchmarks would measure something that nobody runs.
+// Fsync sets whether the server waits for the disk at each commit. Without that, commits survive
+// the death of the server's processes but not that of the machine, so tests lose nothing;
+// benchmarks would measure a setting that no production system has.
 func Fsync(on bool) Option { return func(o *options) { o.fsync = on } }
 
 // Setting gives a server a setting, as postgresql.conf has them. Servers that tests share have
@@ -113,14 +113,14 @@ func complete(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Cluster is a PostgreSQL server with its data. Its methods may be called at the same time, but
-// whoever kills it takes it from all others.
+// Cluster is a PostgreSQL server with its data. Its methods may be called at the same time, but a
+// caller that kills the server takes it from all others.
 type Cluster struct {
 	*server
 }
 
 // Start starts a server of the test's own, which ends with the test. It waits for the disk, unless
-// [Fsync] says otherwise, because whoever wants his own server is after crashes or after speed.
+// [Fsync] says otherwise, because a test with its own server is about crashes or about speed.
 func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
 	c, err := Open(opts...)
@@ -188,8 +188,8 @@ func (c *Cluster) DSN() string { return c.dsn("postgres") }
 // Addr is the server's host and port.
 func (c *Cluster) Addr() string { return c.addr() }
 
-// Kill ends all processes of the server with SIGKILL, as the death of the machine would, but for
-// what the disk has not seen. What was committed is there again after [Cluster.Restart].
+// Kill ends all processes of the server with SIGKILL, as the death of the machine would, except
+// that writes not yet on the disk are kept. All commits are there after [Cluster.Restart].
 func (c *Cluster) Kill(tb testing.TB) {
 	tb.Helper()
 	if err := c.kill(); err != nil {
@@ -197,8 +197,8 @@ func (c *Cluster) Kill(tb testing.TB) {
 	}
 }
 
-// Stop ends the server at once (pg_ctl stop -m immediate): it tells its clients, and does not tidy
-// up. What was committed is there again after [Cluster.Restart].
+// Stop ends the server at once (pg_ctl stop -m immediate): the server notifies its clients, and
+// skips the checkpoint. All commits are there after [Cluster.Restart].
 func (c *Cluster) Stop(tb testing.TB) {
 	tb.Helper()
 	if err := c.stop(); err != nil {

@@ -219,6 +219,9 @@ func TestTheServerEndsWithTheProcess(t *testing.T) {
 			dirs = append(dirs, f[1])
 		}
 	}
+	if err := lines.Err(); err != nil {
+		t.Error(err)
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

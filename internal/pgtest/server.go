@@ -26,7 +26,8 @@ import (
 const (
 	host      = "127.0.0.1"
 	superuser = "postgres"
-	// pidFile is what a running server keeps in its data directory. A killed one leaves it there.
+	// pidFile is the file that a running server keeps in its data directory. A killed one leaves it
+	// there.
 	pidFile = "postmaster.pid"
 )
 
@@ -144,7 +145,7 @@ func makeDir(user *account) (string, error) {
 	return dir, err
 }
 
-// open tells whether everybody can get to a directory.
+// open reports whether all users can reach a directory.
 func open(dir string) bool {
 	for {
 		info, err := os.Stat(dir)
@@ -158,18 +159,18 @@ func open(dir string) bool {
 	}
 }
 
-// initialize makes the data. Everybody who connects has to know the password, so that tests notice
-// when one gets lost on the way.
+// initialize creates the data. Every client has to know the password, so that tests notice code
+// that loses it.
 func (s *server) initialize(o options) error {
 	// A directory of the server's user, in which root can write as well.
-	if err := s.tell("mkdir", "secret"); err != nil {
+	if err := s.keep("mkdir", "secret"); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "secret", "password"), []byte(s.password+"\n"), 0o644); err != nil {
 		return err
 	}
 	// The data is not worth waiting for the disk: if the machine dies now, so do the tests.
-	err := s.tell(filepath.Join(s.bin, "initdb"), "-D", "data", "-U", superuser, "--auth=scram-sha-256",
+	err := s.keep(filepath.Join(s.bin, "initdb"), "-D", "data", "-U", superuser, "--auth=scram-sha-256",
 		"--pwfile=secret/password",
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	if err != nil {
@@ -181,7 +182,7 @@ func (s *server) initialize(o options) error {
 		}
 	}
 	return errors.Join(
-		s.tell("rm", "-r", "secret"),
+		s.keep("rm", "-r", "secret"),
 		s.configure("listen_addresses", host),
 		// paths of sockets are limited to some 100 bytes, temporary directories are not
 		s.configure("unix_socket_directories", ""),
@@ -204,8 +205,8 @@ func (s *server) configure(settings ...string) error {
 	return errors.Join(err, f.Close())
 }
 
-// startFirst starts the server for the first time, on a port that is free. Somebody else can take
-// the port between the look and the start, so it tries more than once.
+// startFirst starts the server for the first time, on a free port. Another process can take the
+// port between the check and the start, so startFirst tries more than once.
 //
 // The ports are below those that systems give to outgoing connections: one of these could take the
 // port while the server is down.
@@ -229,11 +230,11 @@ func (s *server) startFirst() error {
 }
 
 func (s *server) start() error {
-	return s.tell(filepath.Join(s.bin, "pg_ctl"), "start", "-w", "-D", "data", "-l", "log")
+	return s.keep(filepath.Join(s.bin, "pg_ctl"), "start", "-w", "-D", "data", "-l", "log")
 }
 
-// tell makes the keeper execute a command in the server's directory, as the server's user.
-func (s *server) tell(words ...string) error {
+// keep makes the keeper execute a command in the server's directory, as the server's user.
+func (s *server) keep(words ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	quoted := make([]string, len(words))
@@ -255,7 +256,7 @@ func (s *server) tell(words ...string) error {
 	return nil
 }
 
-// logTail gives the last lines of what the server and the programs around it said.
+// logTail gives the last lines of the output of the server and the programs around it.
 func (s *server) logTail() string {
 	data, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err != nil {
@@ -265,7 +266,7 @@ func (s *server) logTail() string {
 	return "\t" + strings.Join(lines[max(0, len(lines)-20):], "\n\t")
 }
 
-// running tells whether the server was not killed. It does not notice when the server dies by
+// running reports whether the server was not killed. It does not notice when the server dies by
 // itself.
 func (s *server) running() bool {
 	s.mu.Lock()
@@ -291,7 +292,7 @@ func (s *server) stop() error {
 	if !s.running() {
 		return nil
 	}
-	if err := s.tell(filepath.Join(s.bin, "pg_ctl"), "stop", "-w", "-D", "data", "-m", "immediate"); err != nil {
+	if err := s.keep(filepath.Join(s.bin, "pg_ctl"), "stop", "-w", "-D", "data", "-m", "immediate"); err != nil {
 		return fmt.Errorf("pgtest: stopping PostgreSQL: %w", err)
 	}
 	s.mu.Lock()
@@ -302,7 +303,7 @@ func (s *server) stop() error {
 
 // killAll sends SIGKILL to all processes of the server. Its first process starts the others, so it
 // is stopped before they are counted; if only that one were killed, the others would notice, and
-// tell their clients before they end.
+// notify their clients before they end.
 func (s *server) killAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -338,7 +339,7 @@ func (s *server) killAll() error {
 	return os.Rename(pids, filepath.Join(s.dir, "killed"))
 }
 
-// refused tells whether nobody listens there any more.
+// refused reports whether the port of an address has no listener.
 func refused(addr string) bool {
 	conn, err := net.Dial("tcp", addr)
 	if err == nil {

@@ -25,8 +25,8 @@ type account struct {
 	uid, gid int
 }
 
-// serverUser is who has to run PostgreSQL, because it refuses to run as root; nil if this process
-// can do it itself.
+// serverUser is the user that has to run PostgreSQL, because it refuses to run as root; nil if this
+// process can run it itself.
 func serverUser() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

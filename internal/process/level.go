@@ -12,13 +12,13 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// LevelMethod is the name of the roll call about log levels. It is not [Method], so that who may
-// look need not be allowed to change anything.
+// LevelMethod is the name of the discovery request about log levels. It is not [Method], so that
+// permissions can allow a client to look but not to change anything.
 //
 //	nats req --replies 0 rondo.api.loglevel '{"level":"debug","for":"5m"}'
 const LevelMethod = "loglevel"
 
-// Change asks processes for a log level. The zero value only asks which it is.
+// Change asks processes to change their log level. The zero value only reads it.
 type Change struct {
 	// Level is debug, info, warn or error.
 	Level string `json:"level,omitempty"`
@@ -28,30 +28,30 @@ type Change struct {
 	Process string `json:"process,omitempty"`
 }
 
-// Logging is what a process says of its log level.
+// Logging is the answer of a process about its log level.
 type Logging struct {
-	// Command is as what it was started: dev, orchestrator or worker. IDs are those of what runs in
-	// it.
+	// Command is the command that started the process: dev, orchestrator or worker. IDs are those
+	// of the services in it.
 	Command string   `json:"command"`
 	IDs     []string `json:"ids"`
 	Level   string   `json:"level"`
-	// Until is when it goes back to what it was before; zero if it stays.
+	// Until is when the level changes back to the one before; zero if it stays.
 	Until time.Time `json:"until,omitzero"`
-	// Problem says why it was not changed.
+	// Problem says why the level was not changed.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Leveled is a level that can be changed.
+// Leveled is a log level that can be changed.
 type Leveled interface {
-	// Set changes it, for a while if that is not 0. By says who wants it.
+	// Set changes the level, for a while if that is not 0. By names the source of the change.
 	Set(level string, after time.Duration, by string) error
 	State() (level string, until time.Time)
 }
 
-// AnswerLevel answers for this process, in which orchestrators and workers of these ids run, until
-// stop is called.
-func AnswerLevel(b broker.RollCalls, command string, ids []string, level Leveled) (stop func(), err error) {
-	return b.AnswerToo(LevelMethod, func(_ context.Context, question []byte) ([]byte, error) {
+// HandleLevel answers requests about the log level of this process, in which services with these
+// ids run, until stop is called.
+func HandleLevel(b broker.Discovery, command string, ids []string, level Leveled) (stop func(), err error) {
+	return b.HandleDiscovery(LevelMethod, func(_ context.Context, question []byte) ([]byte, error) {
 		var c Change
 		if len(question) > 0 {
 			if err := json.Unmarshal(question, &c); err != nil {
@@ -79,15 +79,15 @@ func change(level Leveled, c Change) (err error) {
 	return level.Set(c.Level, after, "over NATS")
 }
 
-// Levels asks all processes for their log levels, and changes those that are meant. Those that are
-// not meant are left out. It is not an error that there are none.
-func Levels(ctx context.Context, b broker.RollCalls, c Change) ([]Logging, error) {
+// Levels asks all processes for their log levels, and changes those of the processes that c names.
+// It leaves out the others. It is not an error if none answers.
+func Levels(ctx context.Context, b broker.Discovery, c Change) ([]Logging, error) {
 	question, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
-	answers, err := b.AskAll(ctx, LevelMethod, question, quiet)
-	if errors.Is(err, broker.ErrNobody) {
+	answers, err := b.Discover(ctx, LevelMethod, question, quiet)
+	if errors.Is(err, broker.ErrNoResponders) {
 		return nil, nil
 	}
 	if err != nil {

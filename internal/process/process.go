@@ -1,10 +1,10 @@
-// Package process tells which processes of a system are there, and what each is doing just now.
-// Nobody keeps a list: who wants to know asks everybody, and each answers for itself.
+// Package process finds the running processes of a system, and describes the current work of each.
+// There is no stored list: a client sends a discovery request, and each process answers for itself.
 //
 //	nats req --replies 0 rondo.api.process ''
 //
-// So one that is stuck, or cut off, is missing; one that is busy may answer late, and be missing
-// too. Nothing else relies on it.
+// So a process that is stuck, or cut off, is missing; a busy one may answer late, and be missing
+// too. Nothing else relies on the answers.
 package process
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// Method is the name of the question.
+// Method is the name of the discovery request.
 const Method = "process"
 
 // The kinds of processes.
@@ -29,50 +29,51 @@ const (
 	Worker       = "worker"
 )
 
-// Process is one that is there.
+// Process describes a running orchestrator or worker.
 type Process struct {
 	Kind string `json:"kind"`
 	ID   string `json:"id"`
 	Host string `json:"host,omitempty"`
-	// Build says which binary it is.
+	// Build names its binary.
 	Build string `json:"build,omitempty"`
-	// Began is when it began, and Now what its clock says.
+	// Began is when it began, and Now the time of its clock.
 	Began time.Time `json:"began"`
 	Now   time.Time `json:"now"`
-	// Problem says why it does not do what it is there for: that its database does not answer, say.
+	// Problem says why it does not do its job: that its database does not answer, say.
 	Problem string `json:"problem,omitempty"`
-	// Works is what a worker does.
+	// Works describes the work of a worker.
 	Works *Works `json:"works,omitempty"`
 	// Unknown are instances whose messages wait with an orchestrator that cannot take them.
 	Unknown []Unknown `json:"unknown,omitempty"`
 }
 
-// Works is what a worker does.
+// Works describes the work of a worker.
 type Works struct {
-	// Draining says that it takes nothing new.
+	// Draining means that it takes no new tasks.
 	Draining bool `json:"draining,omitempty"`
-	// Slots is how many activities it can run at once, Used how many of them are taken.
+	// Slots is how many activities it can run at once, Used how many it runs.
 	Slots int `json:"slots"`
 	Used  int `json:"used"`
-	// Tags says for people which work it takes, Activities lists those that it knows, and Queues
-	// where it takes from.
+	// Tags describes for operators which tasks it takes. Activities lists the activities that it
+	// knows, and Queues its task queues.
 	Tags       string   `json:"tags,omitempty"`
 	Activities []string `json:"activities"`
 	Queues     []Queue  `json:"queues"`
-	// Sessions are those it has.
+	// Sessions are the sessions of the worker.
 	Sessions []string `json:"sessions,omitempty"`
-	// Holds is what it has taken, the oldest first; More counts what is not listed.
+	// Holds are the activity tasks that it has taken, the oldest first; More counts those that are
+	// not listed.
 	Holds []Held `json:"holds"`
 	More  int    `json:"more,omitempty"`
 }
 
-// Queue is where work waits.
+// Queue is a task queue.
 type Queue struct {
 	Tag      string `json:"tag,omitempty"`
 	Activity string `json:"activity"`
 }
 
-// Held is a piece of work that a worker has taken.
+// Held is an activity task that a worker has taken.
 type Held struct {
 	Instance string    `json:"instance"`
 	Activity string    `json:"activity"`
@@ -80,13 +81,13 @@ type Held struct {
 	Session  string    `json:"session,omitempty"`
 	Attempt  int       `json:"attempt"`
 	Since    time.Time `json:"since"`
-	// Stopping is why its context has ended. GivenUp says that it was not waited for any longer,
-	// and still runs.
+	// Stopping is why its context has ended. GivenUp means that the worker waits no longer for it,
+	// and that it still runs.
 	Stopping string `json:"stopping,omitempty"`
 	GivenUp  bool   `json:"given_up,omitempty"`
 }
 
-// String says it for people.
+// String describes the task for operators.
 func (h Held) String() string {
 	return fmt.Sprintf("%q of instance %q (since %s)", h.Activity, h.Instance, h.Since.Format(time.RFC3339))
 }
@@ -102,11 +103,11 @@ type Unknown struct {
 // maxListed bounds what one process lists, so that its answer fits into a message.
 const maxListed = 200
 
-// Answer answers for this process, until stop is called. Host and the clock are filled in; tell
-// gives the rest. It may be called concurrently.
-func Answer(b broker.RollCalls, tell func(ctx context.Context) Process) (stop func(), err error) {
-	host, _ := os.Hostname() // only for people
-	return b.AnswerToo(Method, func(ctx context.Context, _ []byte) ([]byte, error) {
+// Handle answers discovery requests for this process, until stop is called. It sets host and clock;
+// tell returns the rest. The broker may call tell concurrently.
+func Handle(b broker.Discovery, tell func(ctx context.Context) Process) (stop func(), err error) {
+	host, _ := os.Hostname() // only for operators
+	return b.HandleDiscovery(Method, func(ctx context.Context, _ []byte) ([]byte, error) {
 		p := tell(ctx)
 		p.Host, p.Now = cmp.Or(p.Host, host), time.Now().UTC()
 		if w := p.Works; w != nil && len(w.Holds) > maxListed {
@@ -118,14 +119,14 @@ func Answer(b broker.RollCalls, tell func(ctx context.Context) Process) (stop fu
 	})
 }
 
-// quiet is for how long nobody must answer until all are taken to have answered.
+// quiet is the time without a further answer after which discovery ends.
 const quiet = 500 * time.Millisecond
 
-// All asks all processes who they are, and lists those that answer, by kind and id. It is not an
-// error that there are none.
-func All(ctx context.Context, b broker.RollCalls) ([]Process, error) {
-	answers, err := b.AskAll(ctx, Method, nil, quiet)
-	if errors.Is(err, broker.ErrNobody) {
+// All sends a discovery request to all processes, and lists those that answer, by kind and id. It
+// is not an error if none answers.
+func All(ctx context.Context, b broker.Discovery) ([]Process, error) {
+	answers, err := b.Discover(ctx, Method, nil, quiet)
+	if errors.Is(err, broker.ErrNoResponders) {
 		return nil, nil
 	}
 	if err != nil {
@@ -135,7 +136,7 @@ func All(ctx context.Context, b broker.RollCalls) ([]Process, error) {
 	for _, a := range answers {
 		var p Process
 		if err := json.Unmarshal(a, &p); err != nil || p.ID == "" {
-			continue // anybody may answer; who cannot say who he is does not count
+			continue // any client may answer; an answer without an id does not count
 		}
 		all = append(all, p)
 	}

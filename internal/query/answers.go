@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxQuestion bounds a question: the longest are those with many ids.
+	// maxQuestion bounds a request: the longest are those with many ids.
 	maxQuestion = 1 << 20
-	// maxPage is the size from which a page is not made longer, whatever was asked for.
+	// maxPage is the size from which a page gets no more rows, whatever the limit of the request.
 	maxPage = 384 << 10
 	// few is how many rows are read at once, because each may be large.
 	few = 100
 )
 
-// answerer answers questions.
+// answerer answers requests.
 type answerer struct {
 	store  Store
 	broker Broker
@@ -33,7 +33,7 @@ type answerer struct {
 
 type method func(context.Context, Question) (any, error)
 
-// methods lists what is answered.
+// methods returns the handler of each method.
 func (a *answerer) methods() map[string]method {
 	all := map[string]method{
 		MethodList: a.list, MethodCount: a.count, MethodInstance: a.instance, MethodExecutions: a.executions,
@@ -58,7 +58,7 @@ func (a *answerer) methods() map[string]method {
 	return all
 }
 
-// answer makes of a method what the broker calls.
+// answer turns a method into a handler for the broker.
 func (a *answerer) answer(name string, m method) func(context.Context, []byte) ([]byte, error) {
 	return func(ctx context.Context, question []byte) ([]byte, error) {
 		select {
@@ -86,7 +86,7 @@ func (a *answerer) answer(name string, m method) func(context.Context, []byte) (
 	}
 }
 
-// readQuestion reads a question. None at all asks for everything.
+// readQuestion decodes a request. An empty request stands for an empty JSON object.
 func readQuestion(name string, data []byte) (q Question, err error) {
 	switch {
 	case len(data) > maxQuestion:
@@ -116,7 +116,7 @@ func needsInstance(name string) bool {
 	return false
 }
 
-// exampleOf is a question that a method takes.
+// exampleOf returns a request that a method takes.
 func exampleOf(name string) string {
 	switch name {
 	case MethodList, MethodCount:
@@ -159,10 +159,10 @@ func size(v any) (int, error) {
 	return len(data), err
 }
 
-// ---- What can be asked.
+// ---- Methods that read.
 
-// list reads few instances at a time, until there are as many as asked for, or enough for one
-// answer.
+// list reads few instances at a time, until the page has as many as the request asks for, or is
+// large enough.
 func (a *answerer) list(ctx context.Context, q Question) (any, error) {
 	out := List{Instances: []Instance{}, Next: q.Cursor}
 	want, bytes := q.page().Size(), 0
@@ -311,7 +311,7 @@ func (a *answerer) waiting(ctx context.Context, q Question) (any, error) {
 	return w, err
 }
 
-// ---- What can be removed.
+// ---- Methods that remove.
 
 func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 	ids := q.Instances
@@ -331,7 +331,7 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 		return nil, err
 	}
 	for _, id := range ids {
-		err = errors.Join(err, announceDeleted(a.broker, id))
+		err = errors.Join(err, notifyDeleted(a.broker, id))
 	}
 	if err != nil {
 		a.o.Logger.Warn("query: nobody was told of a deletion", "error", err)

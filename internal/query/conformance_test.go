@@ -20,14 +20,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 )
 
-// remote is a store of which everything that people read and remove goes through questions.
+// remote is a store of which clients read and remove everything through requests.
 type remote struct {
 	*sqlite.Store
 	*query.Reader
 	stop func()
 }
 
-// The methods that both parts have are those of the Reader, except what is not asked for.
+// The methods that both parts have are those of the Reader, except those that are not requests.
 
 func (r remote) List(ctx context.Context, f history.Filter, p history.Page) (history.InstanceList, error) {
 	return r.Reader.List(ctx, f, p)
@@ -83,14 +83,14 @@ func (r remote) Close() error {
 	return r.Store.Close()
 }
 
-// others are the sections of the suite that are about writing.
+// others are the sections of the suite that are about writing, or about the store itself.
 var others = strings.Fields("atomicity zombies wakes outbox concurrency race_replay capability_filtering load " +
-	"instance_locking instance_creation error_handling commit random")
+	"instance_locking instance_creation error_handling commit random observer")
 
 func isOther(tb testing.TB) bool { return slices.Contains(others, strings.Split(tb.Name(), "/")[1]) }
 
-// TestReaderIsAStore runs the suite of the store through questions and answers: whatever can be
-// read from a store, and every error, is the same from afar.
+// TestReaderIsAStore runs the suite of the store through requests: everything that the store
+// returns, and every error, arrives unchanged.
 func TestReaderIsAStore(t *testing.T) {
 	racetest.TooMuch(t)
 	t.Parallel()
@@ -156,7 +156,7 @@ func newBroker() *fakeBroker {
 		listeners: make(map[*listener]bool), asked: make(map[string]int)}
 }
 
-func (b *fakeBroker) Ask(ctx context.Context, method string, question []byte) ([]byte, error) {
+func (b *fakeBroker) Request(ctx context.Context, method string, question []byte) ([]byte, error) {
 	b.mu.Lock()
 	answer := b.answers[method]
 	b.asked[method]++
@@ -165,12 +165,12 @@ func (b *fakeBroker) Ask(ctx context.Context, method string, question []byte) ([
 		return nil, err
 	}
 	if answer == nil {
-		return nil, fmt.Errorf("ask for %s: %w", method, broker.ErrNobody)
+		return nil, fmt.Errorf("request %s: %w", method, broker.ErrNoResponders)
 	}
 	return answer(ctx, question)
 }
 
-func (b *fakeBroker) Answer(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
+func (b *fakeBroker) Handle(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {
@@ -184,7 +184,7 @@ func (b *fakeBroker) Answer(method string, answer func(context.Context, []byte) 
 	}, nil
 }
 
-func (b *fakeBroker) Announce(words []string, h events.Header, body []byte) error {
+func (b *fakeBroker) Notify(words []string, h events.Header, body []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestEndedIsWrittenAsJSON compares what is written without reflection with what is written with
-// it, for all fields, there and empty.
+// TestEndedIsWrittenAsJSON compares the encodings of a notification with and without reflection,
+// for all fields, set and empty.
 func TestEndedIsWrittenAsJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	text := func() string { return []string{"", "plain", `qu"ote`, "é<&>", "a.b-c/d"}[r.IntN(5)] }
@@ -29,9 +31,9 @@ func TestEndedIsWrittenAsJSON(t *testing.T) {
 			e.Parent = &events.Parent{Instance: text(), Incarnation: text(), Execution: 1, Event: 2}
 		}
 		if r.IntN(2) == 0 {
-			e.Error = events.Errorf(events.Application, "%s", text())
+			e.Error = failure.Errorf(failure.Application, "%s", text())
 		}
-		e.Output = []events.Payload{nil, []byte(`{"a":[1,"<"]}`), []byte("no JSON"), []byte(`" spaced "`)}[r.IntN(4)]
+		e.Output = []codec.Payload{nil, []byte(`{"a":[1,"<"]}`), []byte("no JSON"), []byte(`" spaced "`)}[r.IntN(4)]
 		want, err1 := marshal(e)
 		got, err2 := e.encode()
 		if err1 != nil || err2 != nil || string(got) != string(want) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// The codes of errors, besides the names of classes: see [broker.AnswerError]. Several are joined
+// The codes of errors, besides the names of classes: see [broker.ResponseError]. Several are joined
 // by a plus sign.
 const (
 	codeBadQuestion = "bad_question"
@@ -21,8 +21,8 @@ const (
 	codeGone        = "gone" // the parts of an answer
 )
 
-// unreadable begins the code of an error about what cannot be read; then come the execution, the
-// event, the column and the instance.
+// unreadable begins the code of an error about unreadable data; then come the execution, the event,
+// the column and the instance.
 const unreadable = "unreadable/"
 
 // readUnreadable reads such a code.
@@ -41,7 +41,8 @@ func readUnreadable(code, message string) (*history.UnreadableError, bool) {
 	return u, errors.Join(errs[:]...) == nil
 }
 
-// ErrReadOnly says that nothing can be removed by asking those who answer.
+// ErrReadOnly means that the orchestrators were started read-only, so requests cannot remove
+// anything.
 var ErrReadOnly = errors.New("nothing can be removed this way: the orchestrators were started read-only")
 
 // known are the errors that programs can tell apart.
@@ -64,12 +65,12 @@ var classes = map[string]history.Class{
 	"ambiguous": history.Ambiguous, "corrupt": history.Corrupt,
 }
 
-// answerError makes an error as it travels.
+// answerError converts an error to the form in which the broker sends it.
 func answerError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var a *broker.AnswerError
+	var a *broker.ResponseError
 	if errors.As(err, &a) {
 		return a
 	}
@@ -80,35 +81,35 @@ func answerError(err error) error {
 		}
 	}
 	if len(codes) > 0 {
-		return &broker.AnswerError{Code: strings.Join(codes, "+"), Message: err.Error()}
+		return &broker.ResponseError{Code: strings.Join(codes, "+"), Message: err.Error()}
 	}
 	var u *history.UnreadableError
 	if errors.As(err, &u) {
-		return &broker.AnswerError{Code: fmt.Sprintf("%s%d/%d/%s/%s", unreadable, u.Execution, u.Event,
+		return &broker.ResponseError{Code: fmt.Sprintf("%s%d/%d/%s/%s", unreadable, u.Execution, u.Event,
 			events.EncodeToken(u.Column), events.EncodeToken(u.Instance)), Message: err.Error()}
 	}
-	return &broker.AnswerError{Code: history.ClassOf(err).String(), Message: err.Error()}
+	return &broker.ResponseError{Code: history.ClassOf(err).String(), Message: err.Error()}
 }
 
-// badQuestion is the error about a question that makes no sense.
+// badQuestion returns the error for an invalid request.
 func badQuestion(format string, args ...any) error {
-	return &broker.AnswerError{Code: codeBadQuestion, Message: fmt.Sprintf(format, args...)}
+	return &broker.ResponseError{Code: codeBadQuestion, Message: fmt.Sprintf(format, args...)}
 }
 
-// failure is an error of the one who answered, as it is here.
-type failure struct {
+// responderError is an error of the orchestrator that answered, as the client gets it.
+type responderError struct {
 	message string
 	class   history.Class
 	is      []error
 }
 
-func (f *failure) Error() string { return f.message }
+func (f *responderError) Error() string { return f.message }
 
-// Unwrap gives what the error is.
-func (f *failure) Unwrap() []error { return f.is }
+// Unwrap returns the known errors that the failure matches.
+func (f *responderError) Unwrap() []error { return f.is }
 
-// As makes it an error of a store, with its class.
-func (f *failure) As(target any) bool {
+// As converts the failure to an error of a store, with its class.
+func (f *responderError) As(target any) bool {
 	e, ok := target.(**history.Error)
 	if ok {
 		*e = &history.Error{Class: f.class, Op: "ask", Err: errors.New(f.message)}
@@ -116,15 +117,16 @@ func (f *failure) As(target any) bool {
 	return ok
 }
 
-// readError makes of an error that has travelled what it was, and of one of the broker's one with a
-// class. Whoever removes does not know after most of these whether it has happened.
+// readError restores an error that the broker has sent, and gives an error of the broker itself a
+// class. After most of the latter, a caller that removes does not know whether the removal has
+// happened.
 func readError(method string, removes bool, err error) error {
 	if err == nil {
 		return nil
 	}
-	var a *broker.AnswerError
+	var a *broker.ResponseError
 	if errors.As(err, &a) {
-		f := &failure{message: a.Message, class: history.Permanent}
+		f := &responderError{message: a.Message, class: history.Permanent}
 		if c, ok := classes[a.Code]; ok {
 			f.class = c
 		}
@@ -142,12 +144,12 @@ func readError(method string, removes bool, err error) error {
 	switch {
 	case errors.Is(err, broker.ErrPermission):
 		class = history.Permanent
-	case removes && !errors.Is(err, broker.ErrNobody):
+	case removes && !errors.Is(err, broker.ErrNoResponders):
 		class = history.Ambiguous
 	}
 	if class == history.Retry && errors.Is(err, context.DeadlineExceeded) {
-		return &history.Error{Class: class, Op: "ask for " + method,
+		return &history.Error{Class: class, Op: "request " + method,
 			Err: fmt.Errorf("nobody has answered in time: %w", err)}
 	}
-	return &history.Error{Class: class, Op: "ask for " + method, Err: err}
+	return &history.Error{Class: class, Op: "request " + method, Err: err}
 }

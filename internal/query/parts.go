@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// keepParts is how long the parts of an answer can be had, maxKept how many bytes of them are
-	// kept.
+	// keepParts is how long the parts of an answer can be requested. maxKept bounds their bytes.
 	keepParts = 30 * time.Second
 	maxKept   = 64 << 20
-	// maxWhole bounds an answer that is put together of parts: answers are not believed.
+	// maxWhole bounds an answer in parts: answers are not trusted.
 	maxWhole = 256 << 20
 )
 
-// wrapped is an answer that says where its parts are.
+// wrapped is an answer that refers to its parts.
 type wrapped struct {
 	Parts *partsOf `json:"$parts"`
 }
 
-// partsOf says where the parts of an answer can be had. Together they are gzip; Bytes is the size
-// of what is in it.
+// partsOf says where the parts of an answer can be requested. Together they are gzip; Bytes is the
+// uncompressed size.
 type partsOf struct {
 	Method string `json:"method"`
 	Token  string `json:"token"`
@@ -38,7 +37,7 @@ type partsOf struct {
 	Bytes  int    `json:"bytes"`
 }
 
-// partQuestion asks for a part.
+// partQuestion requests a part.
 type partQuestion struct {
 	Token string `json:"token"`
 	Part  int    `json:"part"`
@@ -64,14 +63,14 @@ func newParts(size int) *parts {
 	return &parts{method: "parts-" + newToken(), size: size, kept: make(map[string]*keptAnswer)}
 }
 
-// newToken gives a name that nobody else has.
+// newToken returns a unique name.
 func newToken() string {
 	var b [16]byte
 	rand.Read(b[:]) // it never fails
 	return hex.EncodeToString(b[:])
 }
 
-// wrap gives an answer as it can be sent.
+// wrap returns an answer as one message: the answer itself, or the reference to its parts.
 func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
 	if len(data) <= p.size {
 		return data, nil
@@ -97,7 +96,7 @@ func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
 
 func (p *parts) keep(token string, data []byte, now time.Time) error {
 	if len(data) > maxKept {
-		return &broker.AnswerError{Code: "too_large",
+		return &broker.ResponseError{Code: "too_large",
 			Message: fmt.Sprintf("the answer has %d bytes, even compressed; ask for less at once", len(data))}
 	}
 	p.mu.Lock()
@@ -116,8 +115,7 @@ func (p *parts) keep(token string, data []byte, now time.Time) error {
 	return nil
 }
 
-// drop forgets an answer; its token is removed from the order by the caller, or when its turn
-// comes.
+// drop removes an answer; the caller removes its token from the order, or keep does later.
 func (p *parts) drop(token string) {
 	if k := p.kept[token]; k != nil {
 		p.bytes -= len(k.data)
@@ -125,7 +123,7 @@ func (p *parts) drop(token string) {
 	}
 }
 
-// answer gives a part. Who has the last one has them all.
+// answer returns a part. Clients fetch the parts in order, so it drops the answer after the last.
 func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 	var q partQuestion
 	if err := unmarshal(question, &q, true); err != nil {
@@ -135,7 +133,7 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 	defer p.mu.Unlock()
 	k := p.kept[q.Token]
 	if k == nil || q.Part < 0 || q.Part > (len(k.data)-1)/p.size {
-		return nil, &broker.AnswerError{Code: codeGone,
+		return nil, &broker.ResponseError{Code: codeGone,
 			Message: "this part of the answer is not there any more; ask again"}
 	}
 	end := min((q.Part+1)*p.size, len(k.data))
@@ -145,9 +143,9 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 	return k.data[q.Part*p.size : end], nil
 }
 
-// unwrap gives the whole of an answer. The second result is false if its parts are gone, so that it
-// has to be asked for again.
-func unwrap(ctx context.Context, b broker.Questions, answer []byte) ([]byte, bool, error) {
+// unwrap returns the whole of an answer. The second result is false if its parts are gone, so that
+// the request has to be repeated.
+func unwrap(ctx context.Context, b broker.Requests, answer []byte) ([]byte, bool, error) {
 	if !bytes.HasPrefix(answer, []byte(`{"$parts":`)) {
 		return answer, true, nil
 	}
@@ -165,11 +163,11 @@ func unwrap(ctx context.Context, b broker.Questions, answer []byte) ([]byte, boo
 		if err != nil {
 			return nil, false, err
 		}
-		part, err := b.Ask(ctx, p.Method, q)
-		var a *broker.AnswerError
+		part, err := b.Request(ctx, p.Method, q)
+		var a *broker.ResponseError
 		switch {
-		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, broker.ErrNobody):
-			// dropped, or the one who has it has gone
+		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, broker.ErrNoResponders):
+			// dropped, or the process that kept it has gone
 			return nil, false, nil
 		case err != nil:
 			return nil, false, err
@@ -193,5 +191,5 @@ func unwrap(ctx context.Context, b broker.Questions, answer []byte) ([]byte, boo
 	return whole, true, nil
 }
 
-// badAnswer is the error about an answer that makes no sense.
+// badAnswer returns the error for an invalid answer.
 func badAnswer(err error) error { return fmt.Errorf("the answer cannot be read: %w", err) }

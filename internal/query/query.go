@@ -1,42 +1,42 @@
-// Package query is how instances are asked about, and how is told what becomes of them, over the
+// Package query lets programs read and remove instances, and notifies them of changes, over the
 // broker: without access to the database.
 //
-// # Questions
+// # Requests
 //
-// A question is a JSON object, sent to rondo.api.<method>; the answer is JSON, too. Anybody can ask
-// by hand:
+// A request is a JSON object, sent to rondo.api.<method>; the answer is JSON, too. Operators can
+// send one by hand:
 //
 //	nats req rondo.api.instance '{"instance":"order-7"}'
 //	nats req rondo.api.waiting  '{"instance":"order-7"}'
 //	nats req rondo.api.list     '{"filter":{"statuses":["failed"]},"limit":20}'
 //
-// The orchestrators answer ([Answer]); whichever gets the question reads the database. [Reader]
-// asks for programs: it is a [history.Reader], and errors come out of it as they went into the
-// answer, so errors.Is finds [history.ErrNoInstance] and [history.ClassOf] the class.
+// The orchestrators answer ([Answer]); the one that gets the request reads the database. [Reader]
+// sends requests for programs. It is a [history.Reader], and its errors are those of the store, so
+// errors.Is finds [history.ErrNoInstance] and [history.ClassOf] the class.
 //
-// What a question does not know is refused, so that a misspelt filter does not delete everything.
-// What an answer has besides is not looked at, so that newer orchestrators can say more.
+// A request with an unknown field is refused, so that a misspelt filter does not delete everything.
+// Readers ignore unknown fields of an answer, so that newer orchestrators can add some.
 //
 // # Large answers
 //
-// The server bounds messages, and a history does not know of that. Lists and histories are answered
-// up to a size, and who asks goes on from there. What is too large all the same (one output of a
-// megabyte) is compressed and kept for a moment by the one who answers, and the answer says where
-// its parts can be had:
+// The server bounds messages, but not histories. An answer with a list or a history has one page,
+// and the client requests the next one. A larger answer (one output of a megabyte) is compressed
+// and kept for a moment by the orchestrator that answers, and the answer says where its parts can
+// be requested:
 //
 //	{"$parts": {"method": "parts-3f2a…", "token": "8c1e…", "count": 2, "bytes": 1310829}}
 //
-// # Notices
+// # Notifications
 //
-// What happens is told at once to whoever listens just then (see [Notice]). Nobody keeps notices:
-// whoever relies on one has to ask as well, more rarely. They go out after the commit, so what they
-// say can be asked for.
+// Changes of instances are published at once to the subscribers of the moment (see [Notification]).
+// Notifications are not stored: a client that relies on one has to poll as well, more rarely. They
+// are published after the commit, so a request finds the changes that they report.
 //
-//	rondo.notice.ended.<orchestration>.<instance>     it has ended, and how
-//	rondo.notice.status.<orchestration>.<instance>    its custom status has changed
-//	rondo.notice.values.<orchestration>.<instance>    these values of it have changed
-//	rondo.notice.settled.<message id>.<instance>      what became of a message that has the header Rondo-Receipt
-//	rondo.notice.deleted.-.<instance>                 it was deleted
+//	rondo.notification.ended.<orchestration>.<instance>     it has ended, and how
+//	rondo.notification.status.<orchestration>.<instance>    its custom status has changed
+//	rondo.notification.values.<orchestration>.<instance>    these values of it have changed
+//	rondo.notification.settled.<message id>.<instance>      the receipt of a message, if it wants one
+//	rondo.notification.deleted.-.<instance>                 it was deleted
 package query
 
 import (
@@ -72,30 +72,30 @@ const (
 	MethodPruneAll    = "prune-all"
 )
 
-// Broker is what questions and notices need of a broker.
+// Broker is the part of the broker that requests and notifications need.
 type Broker interface {
-	broker.Questions
-	broker.Notices
+	broker.Requests
+	broker.Notifications
 }
 
-// Options say how questions are answered. The zero value is good.
+// Options say how requests are answered. The zero value is good.
 type Options struct {
-	// ReadOnly answers nothing that removes.
+	// ReadOnly refuses requests that remove.
 	ReadOnly bool
 	// MaxAnswer is the size from which an answer is sent in parts: 512 KiB. It must be well below
 	// the largest message of the servers.
 	MaxAnswer int
-	// AtOnce is how many questions are answered at the same time: 32. Others wait.
+	// AtOnce bounds the requests that are answered at the same time: 32. Others wait.
 	AtOnce int
-	// Explain adds to what an instance waits for what is known elsewhere: that nobody takes work
-	// from a queue, say.
+	// Explain adds notes that the history does not have: that no worker takes tasks from a task
+	// queue, say.
 	Explain func(ctx context.Context, w *Waiting)
-	// System tells who is there; if it is nil, nobody is told.
+	// System describes the running system; nil: such requests are not answered.
 	System func(ctx context.Context) (System, error)
-	// Recover lets the orchestrators look soon whether the broker has all that it should have; if
-	// it is nil, or with ReadOnly, nobody may ask for it.
+	// Recover lets the orchestrators check soon whether the broker has everything that it should
+	// have. Such requests are not answered if it is nil, or with ReadOnly.
 	Recover func(ctx context.Context) (Recovery, error)
-	// Logger gets what operators should know; nil is slog.Default.
+	// Logger gets warnings and errors for operators; nil is slog.Default.
 	Logger *slog.Logger
 }
 
@@ -105,13 +105,13 @@ const (
 	minMaxAnswer     = 16 << 10
 )
 
-// Store is what answers are taken from.
+// Store is the part of the store that answers need.
 type Store interface {
 	history.Reader
 	history.Remover
 }
 
-// Answer answers questions from a store until stop is called.
+// Answer answers requests from a store until stop is called.
 func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = defaultMaxAnswer
@@ -134,7 +134,7 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 		}
 	}
 	add := func(method string, answer func(context.Context, []byte) ([]byte, error)) {
-		s, e := broker.Answer(method, answer)
+		s, e := broker.Handle(method, answer)
 		if e == nil {
 			stops = append(stops, s)
 		}

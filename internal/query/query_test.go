@@ -17,7 +17,9 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -33,7 +35,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// system is a store that is asked over a broker.
+// system is a store that clients read over a broker.
 type system struct {
 	*fakeBroker
 	store  *sqlite.Store
@@ -54,7 +56,7 @@ func newSystem(t testing.TB, o query.Options) *system {
 		}
 		must(t, s.Close())
 	})
-	return &system{b, s, query.NewReader(b)}
+	return &system{b, s, query.NewPatientReader(b)}
 }
 
 func (s *system) commit(t testing.TB, turns ...*round.Turn) {
@@ -69,11 +71,11 @@ func (s *system) commit(t testing.TB, turns ...*round.Turn) {
 
 func (s *system) ask(t testing.TB, method, question string) (string, error) {
 	t.Helper()
-	a, err := s.Ask(t.Context(), method, []byte(question))
+	a, err := s.Request(t.Context(), method, []byte(question))
 	return string(a), err
 }
 
-// TestAskByHand: questions and answers read well.
+// TestAskByHand: requests and answers read well.
 func TestAskByHand(t *testing.T) {
 	s := newSystem(t, query.Options{})
 	a := historytest.NewActor("order-7").At(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
@@ -120,7 +122,7 @@ func TestQuestionsAreReadStrictly(t *testing.T) {
 		{query.MethodList, `{"cursor":"` + strings.Repeat("x", 1<<20) + `"}`, "too much"},
 	} {
 		_, err := s.ask(t, c[0], c[1])
-		var a *broker.AnswerError
+		var a *broker.ResponseError
 		if !errors.As(err, &a) || a.Code != "bad_question" || !strings.Contains(a.Message, c[2]) {
 			t.Errorf("%s %.40s: got %v, want %q", c[0], c[1], err, c[2])
 		}
@@ -148,16 +150,16 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestLargeAnswers: what is larger than a message comes in parts, of JSON and of other bytes.
+// TestLargeAnswers: an answer larger than a message comes in parts, of JSON and of other bytes.
 func TestLargeAnswers(t *testing.T) {
 	s := newSystem(t, query.Options{})
-	noise := make(events.Payload, events.MaxPayload)
+	noise := make(codec.Payload, events.MaxPayload)
 	state := uint32(1)
 	for i := range noise {
 		state = state*1664525 + 1013904223
 		noise[i] = byte(state >> 24)
 	}
-	for name, output := range map[string]events.Payload{"text": events.Payload(`"` + strings.Repeat("x",
+	for name, output := range map[string]codec.Payload{"text": codec.Payload(`"` + strings.Repeat("x",
 		events.MaxPayload-2) + `"`), "bytes": noise} {
 		a := historytest.NewActor(name)
 		s.commit(t, a.Start(), a.Complete(string(output)))
@@ -187,13 +189,13 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestLongHistory: pages are bounded by size, and nobody sees that.
+// TestLongHistory: pages are bounded by size, and the caller of the Reader does not notice.
 func TestLongHistory(t *testing.T) {
 	racetest.TooMuch(t)
 	s := newSystem(t, query.Options{})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start())
-	large := events.Payload(`"` + strings.Repeat("x", 50_000) + `"`)
+	large := codec.Payload(`"` + strings.Repeat("x", 50_000) + `"`)
 	for range 15 {
 		var turns []*round.Turn
 		for range 10 {
@@ -210,15 +212,15 @@ func TestLongHistory(t *testing.T) {
 	}
 }
 
-// lossy loses what answers say.
+// lossy loses answers.
 type lossy struct {
 	*fakeBroker
 	mu   sync.Mutex
 	lose func(method string) (answer []byte, err error, lost bool)
 }
 
-func (l *lossy) Ask(ctx context.Context, method string, q []byte) ([]byte, error) {
-	a, err := l.fakeBroker.Ask(ctx, method, q)
+func (l *lossy) Request(ctx context.Context, method string, q []byte) ([]byte, error) {
+	a, err := l.fakeBroker.Request(ctx, method, q)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b, e, lost := l.lose(method); lost {
@@ -231,7 +233,7 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	s := newSystem(t, query.Options{MaxAnswer: 16 << 10})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start(), a.Complete(`"`+strings.Repeat("x", 100<<10)+`"`))
-	gone := &broker.AnswerError{Code: "gone"}
+	gone := &broker.ResponseError{Code: "gone"}
 	for name, c := range map[string]struct {
 		times int
 		parts bool
@@ -240,12 +242,12 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	}{
 		"a timeout":            {2, false, context.DeadlineExceeded, 0},
 		"timeouts":             {9, false, context.DeadlineExceeded, history.Retry},
-		"nobody":               {9, false, broker.ErrNobody, history.Retry},
+		"nobody":               {9, false, broker.ErrNoResponders, history.Retry},
 		"parts gone":           {2, true, gone, 0},
-		"who has parts gone":   {1, true, broker.ErrNobody, 0},
+		"who has parts gone":   {1, true, broker.ErrNoResponders, 0},
 		"parts gone for ever":  {9, true, gone, history.Retry},
 		"a part that is lost":  {1, true, context.DeadlineExceeded, 0},
-		"those who answer end": {9, false, &broker.AnswerError{Code: "retry", Message: "it ends"}, history.Retry},
+		"those who answer end": {9, false, &broker.ResponseError{Code: "retry", Message: "it ends"}, history.Retry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			left := c.times
@@ -267,7 +269,7 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestRemovingIsAskedForOnce: when the answer is lost, nobody knows whether it happened.
+// TestRemovingIsAskedForOnce: when the answer is lost, the outcome is ambiguous.
 func TestRemovingIsAskedForOnce(t *testing.T) {
 	s := newSystem(t, query.Options{})
 	asked := 0
@@ -294,8 +296,8 @@ func TestDeletionIsAnnounced(t *testing.T) {
 	s := newSystem(t, query.Options{})
 	a := historytest.NewActor("a")
 	s.commit(t, a.Start(), a.Complete("1"))
-	var heard []query.Notice
-	stop, err := query.Listen(t.Context(), s.fakeBroker, "a", func(n query.Notice) { heard = append(heard, n) })
+	var heard []query.Notification
+	stop, err := query.Listen(t.Context(), s.fakeBroker, "a", func(n query.Notification) { heard = append(heard, n) })
 	must(t, err)
 	defer stop()
 	_, err = s.reader.Delete(t.Context(), []string{"a"}, history.Deletion{})
@@ -313,7 +315,7 @@ func TestWaitingExplains(t *testing.T) {
 		"halted": round.Halted} {
 		turn := historytest.NewActor(id).StartAndCall()
 		if turn.Row.Status = status; status == round.Halted {
-			turn.Row.Error = &events.Error{Kind: events.Nondeterminism, Message: "a timer is missing"}
+			turn.Row.Error = &failure.Error{Kind: failure.Nondeterminism, Message: "a timer is missing"}
 		}
 		s.commit(t, turn)
 	}
@@ -346,9 +348,9 @@ func TestWaitingExplains(t *testing.T) {
 	}
 }
 
-// ---- What strangers say.
+// ---- Invalid data.
 
-// FuzzAnswer: whatever answers say, a Reader gives a value or an error.
+// FuzzAnswer: for any answer, a Reader returns a value or an error.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
 		``, `null`, `{}`, `[]`, `{"events":[null],"more":true}`, `{"events":[{"id":1}],"more":true}`,
@@ -382,7 +384,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzQuestion: whatever is asked, there is an answer that is JSON, or an error with a code.
+// FuzzQuestion: for any request, there is an answer that is JSON, or an error with a code.
 func FuzzQuestion(f *testing.F) {
 	s := newSystem(f, query.Options{ReadOnly: true})
 	a := historytest.NewActor("a")
@@ -394,7 +396,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, q []byte) {
 		for method, answer := range s.answers {
 			data, err := answer(t.Context(), q)
-			var known *broker.AnswerError
+			var known *broker.ResponseError
 			if err != nil && (!errors.As(err, &known) || known.Code == "") || err == nil && !json.Valid(data) {
 				t.Errorf("%s %s: got %s, %v", method, q, data, err)
 			}

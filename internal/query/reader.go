@@ -13,14 +13,14 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// Reader asks those who answer. It is a [history.Reader] and a [history.Remover], except that there
-// is nothing to tidy from here.
+// Reader sends requests to the orchestrators. It is a [history.Reader] and a [history.Remover],
+// except that it has nothing to tidy.
 //
-// What only reads is asked again when no answer comes, for as long as the context allows, but three
-// times at most. What removes is asked once; whether it has happened is [history.Ambiguous] when
-// the answer is lost, and it may be asked again.
+// A request that only reads is repeated when no answer comes, for as long as the context allows,
+// but three times at most. A request that removes is sent once. If its answer is lost, the outcome
+// is [history.Ambiguous], and the caller may repeat it.
 type Reader struct {
-	questions broker.Questions
+	questions broker.Requests
 	patience  time.Duration
 }
 
@@ -30,29 +30,29 @@ var (
 )
 
 const (
-	// patience is how long an answer is waited for before the question is asked again: those who
-	// answer give up a little earlier.
+	// patience is how long the Reader waits for an answer before it repeats the request: the
+	// orchestrators give up a little earlier.
 	patience = 6 * time.Second
 	tries    = 3
 )
 
 // NewReader makes a Reader.
-func NewReader(questions broker.Questions) *Reader { return &Reader{questions, patience} }
+func NewReader(questions broker.Requests) *Reader { return &Reader{questions, patience} }
 
-// ask asks, and asks again if that may help.
+// ask sends a request, and repeats it if that may help.
 func (r *Reader) ask(ctx context.Context, method string, q Question, answer any) error {
 	question, err := marshal(q)
 	if err != nil {
-		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: err}
+		return &history.Error{Class: history.Permanent, Op: "request " + method, Err: err}
 	}
 	for _, id := range append([]string{q.Instance}, q.Instances...) {
 		if !utf8.ValidString(id) { // JSON cannot ask for it, and there is none
-			return &history.Error{Class: history.Permanent, Op: "ask for " + method,
+			return &history.Error{Class: history.Permanent, Op: "request " + method,
 				Err: fmt.Errorf("instance %q: %w", id, history.ErrNoInstance)}
 		}
 	}
 	if !utf8.ValidString(q.Cursor) {
-		return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: history.ErrBadCursor}
+		return &history.Error{Class: history.Permanent, Op: "request " + method, Err: history.ErrBadCursor}
 	}
 	removes := method == MethodDelete || method == MethodDeleteEnded || method == MethodPrune ||
 		method == MethodPruneAll
@@ -61,14 +61,15 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 		switch {
 		case err == nil && ok:
 			if err := unmarshal(data, answer, false); err != nil {
-				return &history.Error{Class: history.Permanent, Op: "ask for " + method, Err: badAnswer(err)}
+				return &history.Error{Class: history.Permanent, Op: "request " + method, Err: badAnswer(err)}
 			}
 			return nil
 		case err == nil:
 			err = errors.New("the answer is large, and was gone before it was fetched")
 		}
-		var told *broker.AnswerError
-		last := removes || errors.As(err, &told) || errors.Is(err, broker.ErrNobody) || ctx.Err() != nil || try == tries
+		var told *broker.ResponseError
+		last := removes || errors.As(err, &told) || errors.Is(err, broker.ErrNoResponders) || ctx.Err() != nil ||
+			try == tries
 		if last {
 			if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 				err = fmt.Errorf("%w (%w)", ctx.Err(), err)
@@ -81,7 +82,7 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 func (r *Reader) askOnce(ctx context.Context, method string, question []byte) ([]byte, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
-	data, err := r.questions.Ask(ctx, method, question)
+	data, err := r.questions.Request(ctx, method, question)
 	if err != nil {
 		return nil, false, err
 	}
@@ -179,7 +180,7 @@ func (r *Reader) Events(ctx context.Context, instance string, execution, after i
 		for _, data := range a.Events {
 			e, err := events.DecodeEvent(data)
 			if err != nil {
-				return nil, &history.Error{Class: history.Permanent, Op: "ask for " + MethodEvents, Err: err}
+				return nil, &history.Error{Class: history.Permanent, Op: "request " + MethodEvents, Err: err}
 			}
 			out, after = append(out, e), e.ID
 		}
@@ -254,7 +255,7 @@ func (r *Reader) Metrics(ctx context.Context) (history.Metrics, error) {
 	return history.Metrics(a), err
 }
 
-// Waiting tells what an instance waits for, and why it stands as it does.
+// Waiting returns the operations that an instance waits for, and explains its state.
 func (r *Reader) Waiting(ctx context.Context, instance string) (Waiting, error) {
 	var a Waiting
 	err := r.ask(ctx, MethodWaiting, Question{Instance: instance}, &a)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// System is who is there, what they take care of, and what waits where.
+// System describes a running system: its orchestrators, partitions and backlogs.
 type System struct {
-	// AnsweredBy is the orchestrator that says so.
+	// AnsweredBy is the orchestrator that has answered.
 	AnsweredBy    string         `json:"answered_by"`
 	Now           time.Time      `json:"now"` // by its clock
 	Prefix        string         `json:"prefix"`
 	Orchestrators []Orchestrator `json:"orchestrators"`
 	Partitions    []Partition    `json:"partitions"`
-	// Queues are those of work, by activity; MoreQueues counts others that are not listed.
-	Queues     []WorkQueue `json:"queues"`
-	MoreQueues int         `json:"more_queues,omitempty"`
+	// Queues are the task queues, by activity; MoreTaskQueues counts others that are not listed.
+	TaskQueues     []TaskQueue `json:"task_queues"`
+	MoreTaskQueues int         `json:"more_task_queues,omitempty"`
 }
 
-// Orchestrator is one that is alive, with the partitions that are its own.
+// Orchestrator is a running orchestrator, with the partitions that it owns.
 type Orchestrator struct {
 	ID         string              `json:"id"`
 	Host       string              `json:"host,omitempty"`
@@ -36,8 +36,7 @@ type Backlog struct {
 	Receivers int   `json:"receivers"`
 }
 
-// Partition is a part of what is sent to instances. Owner takes it; one that is draining gets
-// nothing new.
+// Partition is a part of the inbox. Its owner receives it; a draining one gets no new messages.
 type Partition struct {
 	Partition int    `json:"partition"`
 	Owner     string `json:"owner,omitempty"`
@@ -45,26 +44,26 @@ type Partition struct {
 	Backlog
 }
 
-// WorkQueue is the work of an activity with a tag.
-type WorkQueue struct {
+// TaskQueue is the task queue of an activity with a tag.
+type TaskQueue struct {
 	Activity string `json:"activity"`
 	Tag      string `json:"tag,omitempty"`
 	Backlog
 }
 
-// Recovery says when the orchestrators will have begun to look.
+// Recovery says within which time the orchestrators begin to check.
 type Recovery struct {
 	Within string `json:"within"`
 }
 
-// Recover lets the orchestrators look whether the broker has all that it should have.
+// Recover lets the orchestrators check whether the broker has everything that it should have.
 func (r *Reader) Recover(ctx context.Context) (Recovery, error) {
 	var a Recovery
 	err := r.ask(ctx, MethodRecover, Question{}, &a)
 	return a, err
 }
 
-// System asks who is there, what they take care of, and what waits where.
+// System requests a description of the running system.
 func (r *Reader) System(ctx context.Context) (System, error) {
 	var a System
 	err := r.ask(ctx, MethodSystem, Question{}, &a)

@@ -12,7 +12,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Waiting says what an instance waits for.
+// Waiting lists the operations that an instance waits for.
 type Waiting struct {
 	Instance  string       `json:"instance"`
 	Name      string       `json:"name"`
@@ -20,10 +20,10 @@ type Waiting struct {
 	Status    round.Status `json:"status"`
 	Execution int64        `json:"execution"`
 	UpdatedAt time.Time    `json:"updated_at"`
-	// Waits are what it waits for, oldest first; after many, More counts the others.
+	// Waits are these operations, oldest first; after many, More counts the others.
 	Waits []Wait `json:"waits"`
 	More  int    `json:"more,omitempty"`
-	// Notes say for people why it stands as it does.
+	// Notes explain the state of the instance to operators.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -39,10 +39,10 @@ type Wait struct {
 	What     string         `json:"what"`
 }
 
-// maxWaits is how many waits are listed.
+// maxWaits bounds the listed waits.
 const maxWaits = 1000
 
-// WaitingOf finds out from a store what an instance waits for, and why it stands as it does.
+// WaitingOf reads from a store the operations that an instance waits for, and explains its state.
 func WaitingOf(ctx context.Context, r history.Reader, instance string) (Waiting, error) {
 	const tries = 5 // the execution may end and be pruned while it is read
 	for range tries {
@@ -74,7 +74,7 @@ func WaitingOf(ctx context.Context, r history.Reader, instance string) (Waiting,
 	return Waiting{}, &history.Error{Class: history.Retry, Op: "look at what it waits for", Err: errTwoMoments}
 }
 
-// historyOf reads the history as far as a row tells of it, so that both are of one moment.
+// historyOf reads the history up to the last event of the row, so that both are of one moment.
 func historyOf(ctx context.Context, r history.Reader, info history.Info) (list []events.Event, err error) {
 	for int64(len(list)) < info.LastEvent {
 		rest := info.LastEvent - int64(len(list))
@@ -90,7 +90,7 @@ func historyOf(ctx context.Context, r history.Reader, info history.Info) (list [
 	return list, nil
 }
 
-// add lists what is waited for.
+// add lists the operations that the instance waits for.
 func (w *Waiting) add(info history.Info, list []events.Event) error {
 	waits, err := round.Waiting(round.Known{Instance: info.Instance, Row: info.Row, History: list})
 	if err != nil {
@@ -115,7 +115,7 @@ func (w *Waiting) note(format string, args ...any) {
 	w.Notes = append(w.Notes, fmt.Sprintf(format, args...))
 }
 
-// explain says in words why the instance stands as it does.
+// explain adds notes that explain the state of the instance.
 func (w *Waiting) explain(info history.Info) {
 	switch {
 	case info.Status == round.Suspended:
@@ -133,10 +133,10 @@ func (w *Waiting) explain(info history.Info) {
 		w.note("its code has not run yet: an orchestrator that knows %q version %s has to take it up",
 			info.Name, info.Version)
 	case len(w.Waits) == 0 && len(w.Notes) == 0:
-		w.note("it waits for nothing that history tells of: it runs an inline step, or its next round is under way")
+		w.note("it waits for nothing that history tells of: it runs an inline step, or its next round is in flight")
 	}
 	if info.Unread > 0 && !info.Status.Ended() {
-		w.note("%d messages in its queues are unread", info.Unread)
+		w.note("%d messages in its mailboxes are unread", info.Unread)
 	}
 	if info.Problem != nil {
 		w.note("a part of it cannot be read: %v", info.Problem)

@@ -8,23 +8,25 @@ import (
 	"io"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Question is what is asked. Each method looks at the part that is about it.
+// Question is a request. Each method uses the fields that are about it.
 type Question struct {
 	Instance  string   `json:"instance,omitempty"`
 	Instances []string `json:"instances,omitempty"`
-	// Execution is the one that is meant, 0 the current one. After is where a page begins, Limit
-	// how much is on it.
+	// Execution is the execution to read, 0 the current one. After is where a page begins, Limit
+	// its length.
 	Execution int64  `json:"execution,omitempty"`
 	After     int64  `json:"after,omitempty"`
 	Limit     int64  `json:"limit,omitempty"`
 	Cursor    string `json:"cursor,omitempty"`
 	Key       string `json:"key,omitempty"`
-	// Known is the version of the custom status that who asks knows already.
+	// Known is the version of the custom status that the client knows already.
 	Known    int64     `json:"known,omitempty"`
 	Filter   *Filter   `json:"filter,omitempty"`
 	Keep     *Keep     `json:"keep,omitempty"`
@@ -76,9 +78,9 @@ type Instance struct {
 	StartedAt           time.Time         `json:"started_at,omitzero"`
 	UpdatedAt           time.Time         `json:"updated_at,omitzero"`
 	EndedAt             time.Time         `json:"ended_at,omitzero"`
-	Output              events.Payload    `json:"output,omitempty"`
-	Error               *events.Error     `json:"error,omitempty"`
-	CustomStatus        events.Payload    `json:"custom_status,omitempty"`
+	Output              codec.Payload     `json:"output,omitempty"`
+	Error               *failure.Error    `json:"error,omitempty"`
+	CustomStatus        codec.Payload     `json:"custom_status,omitempty"`
 	CustomStatusVersion int64             `json:"custom_status_version,omitempty"`
 	Fresh               bool              `json:"fresh,omitempty"`
 	LastEvent           int64             `json:"last_event,omitempty"`
@@ -97,7 +99,7 @@ type Problem struct {
 	Message   string `json:"message"`
 }
 
-// InstanceOf makes JSON of what is known of an instance.
+// InstanceOf converts a [history.Info] to JSON.
 func InstanceOf(i history.Info) Instance {
 	r := i.Row
 	return Instance{
@@ -112,7 +114,7 @@ func InstanceOf(i history.Info) Instance {
 	}
 }
 
-// Info is what JSON says of an instance.
+// Info converts an instance back to a [history.Info].
 func (i Instance) Info() history.Info {
 	return history.Info{
 		Instance: i.Instance, CreatedAt: i.CreatedAt, Problem: i.Problem.err(),
@@ -170,8 +172,8 @@ type Execution struct {
 	Version     string         `json:"version"`
 	Engine      int            `json:"engine,omitempty"`
 	Status      round.Status   `json:"status"`
-	Output      events.Payload `json:"output,omitempty"`
-	Error       *events.Error  `json:"error,omitempty"`
+	Output      codec.Payload  `json:"output,omitempty"`
+	Error       *failure.Error `json:"error,omitempty"`
 	StartedAt   time.Time      `json:"started_at,omitzero"`
 	EndedAt     time.Time      `json:"ended_at,omitzero"`
 	Events      int64          `json:"events"`
@@ -204,9 +206,9 @@ type Stats struct {
 
 // Value is a [history.Value] as JSON.
 type Value struct {
-	Data      events.Payload `json:"data,omitempty"`
-	Execution int64          `json:"execution"`
-	Set       time.Time      `json:"set,omitzero"`
+	Data      codec.Payload `json:"data,omitempty"`
+	Execution int64         `json:"execution"`
+	Set       time.Time     `json:"set,omitzero"`
 }
 
 // Values is the answer to [MethodValues], and to [MethodValue]: then it has one at most.
@@ -216,9 +218,9 @@ type Values struct {
 
 // Status is a [history.CustomStatus] as JSON.
 type Status struct {
-	Data    events.Payload `json:"data,omitempty"`
-	Version int64          `json:"version"`
-	Changed bool           `json:"changed"`
+	Data    codec.Payload `json:"data,omitempty"`
+	Version int64         `json:"version"`
+	Changed bool          `json:"changed"`
 }
 
 // Tree is an instance with all its descendants, parents before their children.
@@ -237,11 +239,11 @@ type Node struct {
 
 // Metrics is [history.Metrics] as JSON.
 type Metrics struct {
-	Instances  map[round.Status]int64 `json:"instances"`
-	Executions int64                  `json:"executions"`
-	Events     int64                  `json:"events"`
-	Promises   int64                  `json:"promises"`
-	Tombstones int64                  `json:"tombstones"`
+	Instances     map[round.Status]int64 `json:"instances"`
+	Executions    int64                  `json:"executions"`
+	Events        int64                  `json:"events"`
+	OutboxEntries int64                  `json:"outbox_entries"`
+	Tombstones    int64                  `json:"tombstones"`
 }
 
 // Deleted is a [history.DeleteResultPage] as JSON.
@@ -265,7 +267,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// unmarshal reads one value. A question is read strictly, an answer is not.
+// unmarshal reads one value. It reads requests strictly, and answers not.
 func unmarshal(data []byte, v any, strict bool) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if strict {

@@ -22,20 +22,20 @@ const (
 // Slowest is how slow a machine may become, as Pace counts it.
 const Slowest = 5
 
-// crowd is which tests of this process have room.
+// crowd has the tests of this process that have room.
 var crowd struct {
 	mutex   sync.Mutex
-	inside  map[string]int // by name, how often each has asked
+	inside  map[string]int // the number of requests, by name
 	entered time.Time      // when the last one did
 	outside int            // how many wait
 	late    time.Duration  // how late the sleeper is woken, on average
 	watched bool
 }
 
-// Room waits until there is room for a test, which it has until it ends. Tests ask for it that
-// begin much, and of which many run at once: how many, depends on the machine then, and they do not
-// come all at once. On a machine that does not keep up, each would take so long that what it waits
-// for is given up and begun again, and nothing would be done in the end.
+// Room waits until there is room for a test, which has it until it ends. It is for tests that start
+// much, and of which many run at once. Their number depends on the machine then, and they do not
+// start all at once. On a machine that does not keep up, each would take so long that its
+// operations time out and are retried, and no test would end.
 func Room(tb testing.TB) {
 	tb.Helper()
 	name := tb.Name()
@@ -52,7 +52,7 @@ func Room(tb testing.TB) {
 	tb.Cleanup(func() { leave(name) })
 }
 
-// enter lets a test in if there is room, or anyway.
+// enter admits a test if there is room, or anyway.
 func enter(name string, anyway bool) bool {
 	crowd.mutex.Lock()
 	defer crowd.mutex.Unlock()
@@ -78,15 +78,15 @@ func leave(name string) {
 	}
 }
 
-// Pace tells a test that has room how many times longer than on a quick machine something may take
-// now: 1 to Slowest.
+// Pace returns how many times longer than on a quick machine an operation of a test with room may
+// take now: 1 to Slowest.
 func Pace() int {
 	crowd.mutex.Lock()
 	defer crowd.mutex.Unlock()
 	return min(1+int(crowd.late/slow), Slowest)
 }
 
-// watchCrowd is the sleeper. It goes when nobody is there.
+// watchCrowd is the sleeper. It ends when no test has room or waits for it.
 func watchCrowd() {
 	for before := time.Now(); ; {
 		<-time.After(nap)

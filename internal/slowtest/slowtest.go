@@ -1,8 +1,8 @@
 // Package slowtest tells tests how long the machine stood still: how much too late a goroutine that
-// only sleeps was woken, and how long the disk took for what is otherwise done at once. A test that
-// wants something within a time takes that off, so that it fails for what the code does and not for
-// what else the machine had to do. It also spares the machine: tests look less often where a look
-// takes long, and fewer of them run at once where everything does.
+// only sleeps was woken, and how long the disk took for a write that usually takes no time. A test
+// with a deadline subtracts that, so that it fails for the code, and not for other work of the
+// machine. It also spares the machine: tests look less often where a look takes long, and fewer of
+// them run at once where everything does.
 package slowtest
 
 import (
@@ -27,7 +27,7 @@ type Watch struct {
 
 type stall struct{ from, to time.Time }
 
-// Begin makes a watch.
+// Begin starts a watch.
 func Begin(tb testing.TB) *Watch {
 	tb.Helper()
 	f, err := os.Create(filepath.Join(tb.TempDir(), "stall"))
@@ -50,12 +50,12 @@ func Begin(tb testing.TB) *Watch {
 	tb.Cleanup(func() {
 		close(end)
 		both.Wait()
-		f.Close()
+		_ = f.Close() // its content is worth nothing
 	})
 	return w
 }
 
-// watch does something again and again, and notes when that took longer than usual.
+// watch calls do again and again, and notes calls that took longer than usual.
 func (w *Watch) watch(end <-chan struct{}, do func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -77,8 +77,8 @@ func (w *Watch) watch(end <-chan struct{}, do func()) {
 	}
 }
 
-// Since tells for how long the machine has stood still since then, as far as is known: a stall that
-// goes on is not seen before it ends.
+// Since returns how long the machine has stood still since then, as far as is known: a stall is not
+// seen before it ends.
 func (w *Watch) Since(then time.Time) time.Duration {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -48,7 +48,7 @@ func appendAttributes(to []attribute.KeyValue, prefix string, attrs []slog.Attr)
 	return to
 }
 
-// shortText cuts what is too long.
+// shortText cuts a text that is too long.
 func shortText(s string) string {
 	if len(s) <= maxText {
 		return s

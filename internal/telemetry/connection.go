@@ -8,22 +8,21 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// Connection is a connection to the broker that can tell about itself.
+// Connection is a connection to the broker whose state can be observed.
 type Connection interface {
 	Traffic() broker.Traffic
-	// RoundTrip asks the broker for an answer.
+	// RoundTrip sends a request to the broker and waits for its answer.
 	RoundTrip(ctx context.Context) (time.Duration, error)
 }
 
 const (
-	// askEvery is how often the broker is asked for an answer, at most, and askFor how long it may
-	// take.
+	// askEvery is the shortest interval of requests to the broker, and askFor bounds one of them.
 	askEvery, askFor = 15 * time.Second, 5 * time.Second
 )
 
-// Bus has a connection to the broker tell about itself, until stop is called.
+// Bus exports metrics of a connection to the broker, until stop is called.
 func (m *Metrics) Bus(c Connection) (stop func()) {
-	var asked, answered atomic.Int64 // when it was asked last, and how long that took; 0 if it did not answer
+	var asked, answered atomic.Int64 // when it was asked last, and the time of the answer; 0: none
 	ask := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), askFor)
 		defer cancel()
@@ -33,43 +32,43 @@ func (m *Metrics) Bus(c Connection) (stop func()) {
 		}
 		answered.Store(int64(d))
 	}
-	return m.Watch(func(tell Tell) {
+	return m.Watch(func(record Record) {
 		is := c.Traffic()
 		connected := 0.0
 		if is.Connected {
 			connected = 1
-			// Whoever reads the metrics does not wait for the answer, and gets the last one.
+			// An export of metrics does not wait for the answer: it has the one before.
 			if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(askEvery) &&
 				asked.CompareAndSwap(last, now) {
 				go ask()
 			}
 			if d := answered.Load(); d > 0 {
-				tell(MetricNATSRoundTrip, time.Duration(d).Seconds())
+				record(MetricNATSRoundTrip, time.Duration(d).Seconds())
 			}
 		}
-		tell(MetricNATSConnected, connected)
-		tell(MetricNATSReconnects, float64(is.Reconnects))
-		tell(MetricNATSDisconnects, float64(is.Disconnects))
-		tell(MetricNATSErrors, float64(is.SlowConsumers), "slow_consumer")
-		tell(MetricNATSErrors, float64(is.Errors), "other")
-		tell(MetricNATSMessages, float64(is.In), "in")
-		tell(MetricNATSMessages, float64(is.Out), "out")
-		tell(MetricNATSBytes, float64(is.InBytes), "in")
-		tell(MetricNATSBytes, float64(is.OutBytes), "out")
-		tell(MetricNATSShortWay, float64(is.ShortWay), "taken")
-		tell(MetricNATSShortWay, float64(is.PassedOn), "passed_on")
+		record(MetricNATSConnected, connected)
+		record(MetricNATSReconnects, float64(is.Reconnects))
+		record(MetricNATSDisconnects, float64(is.Disconnects))
+		record(MetricNATSErrors, float64(is.SlowConsumers), "slow_consumer")
+		record(MetricNATSErrors, float64(is.Errors), "other")
+		record(MetricNATSMessages, float64(is.In), "in")
+		record(MetricNATSMessages, float64(is.Out), "out")
+		record(MetricNATSBytes, float64(is.InBytes), "in")
+		record(MetricNATSBytes, float64(is.OutBytes), "out")
+		record(MetricNATSDirect, float64(is.Direct), "delivered")
+		record(MetricNATSDirect, float64(is.DirectRefused), "stored")
 	})
 }
 
-// readyEvery is how often a process is asked whether it is ready, at most.
+// readyEvery is the shortest interval between two checks of readiness.
 const readyEvery = 10 * time.Second
 
-// Ready has a process tell whether it is ready, until stop is called. Asking may take a while, so
-// whoever reads the metrics gets the answer before.
+// Ready exports whether a process is ready, until stop is called. A check may take a while, so an
+// export has the result of the one before.
 func (m *Metrics) Ready(ready func() error) (stop func()) {
 	var asked atomic.Int64 // when it was asked last
 	var answer atomic.Pointer[float64]
-	return m.Watch(func(tell Tell) {
+	return m.Watch(func(record Record) {
 		if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(readyEvery) &&
 			asked.CompareAndSwap(last, now) {
 			go func() {
@@ -81,7 +80,7 @@ func (m *Metrics) Ready(ready func() error) (stop func()) {
 			}()
 		}
 		if is := answer.Load(); is != nil {
-			tell(MetricReady, *is)
+			record(MetricReady, *is)
 		}
 	})
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Most of what is told is over when it is told, and was decided to be told long before. It goes to
-// where spans are sent from without being started, which takes a fourth of the time.
+// Most spans are exported when they have ended, and were sampled long before. They go to the
+// processor without being started, which takes a fourth of the time.
 
-// span is one that is over.
+// span is a span that has ended.
 type span struct {
 	name         string
 	kind         trace.SpanKind
@@ -28,18 +28,18 @@ type span struct {
 	begun, ended time.Time
 	attributes   []attribute.KeyValue
 	links        []sdktrace.Link
-	failed       string // why, if it has
+	failed       string // the error, if any
 }
 
-// tell tells a span that is over.
-func (t *Tracer) tell(s span) {
+// tell exports a span that has ended.
+func (t *Tracer) export(s span) {
 	if t.processor != nil {
 		t.processor.OnEnd(&endedSpan{span: s, of: t.resource})
 	}
 }
 
-// endedSpan is a span as exporters want it. The interface is embedded because nobody else could
-// implement it; all its methods are here.
+// endedSpan is a span in the form that exporters take. The interface is embedded because it has a
+// private method; all the other methods are here.
 type endedSpan struct {
 	sdktrace.ReadOnlySpan
 	span
@@ -47,7 +47,7 @@ type endedSpan struct {
 	events []sdktrace.Event
 }
 
-// scope is who tells.
+// scope names this package in the exported spans.
 var scope = instrumentation.Scope{Name: Scope}
 
 func (s *endedSpan) Name() string                                { return s.name }
@@ -64,7 +64,7 @@ func (s *endedSpan) DroppedLinks() int                           { return 0 }
 func (s *endedSpan) DroppedEvents() int                          { return 0 }
 func (s *endedSpan) ChildSpanCount() int                         { return 0 } // others tell of its children
 
-// InstrumentationLibrary is for exporters of long ago.
+// InstrumentationLibrary is for old exporters.
 func (s *endedSpan) InstrumentationLibrary() instrumentation.Scope { return scope }
 
 func (s *endedSpan) SpanContext() trace.SpanContext { return spanContext(s.place).WithRemote(false) }
@@ -83,8 +83,8 @@ func (s *endedSpan) Status() sdktrace.Status {
 	return sdktrace.Status{Code: codes.Error, Description: s.failed}
 }
 
-// NewTracer makes a tracer whose spans go to a processor. The resource says who tells; the sampler
-// decides about traces that begin here, nil is that of the environment.
+// NewTracer makes a tracer whose spans go to a processor. The resource describes the process. The
+// sampler decides about traces that begin here; nil is the sampler of the environment.
 func NewTracer(p sdktrace.SpanProcessor, of *resource.Resource, sampler sdktrace.Sampler) *Tracer {
 	options := []sdktrace.TracerProviderOption{sdktrace.WithSpanProcessor(p), sdktrace.WithIDGenerator(ids{})}
 	if of != nil {
@@ -97,8 +97,8 @@ func NewTracer(p sdktrace.SpanProcessor, of *resource.Resource, sampler sdktrace
 	return &Tracer{Provider: provider, tracer: provider.Tracer(Scope), processor: p, resource: of}
 }
 
-// Unsent is for how long spans wait in this process before they are sent, as the variables of
-// OpenTelemetry say.
+// Unsent is the time that spans wait in this process before they are sent, from the variables of
+// OpenTelemetry.
 func (t *Tracer) Unsent() time.Duration {
 	if ms, err := strconv.Atoi(os.Getenv("OTEL_BSP_SCHEDULE_DELAY")); err == nil && ms > 0 {
 		return time.Duration(ms) * time.Millisecond
@@ -106,5 +106,5 @@ func (t *Tracer) Unsent() time.Duration {
 	return sdktrace.DefaultScheduleDelay * time.Millisecond
 }
 
-// End sends what was not sent, and ends.
+// End sends the remaining spans, and ends.
 func (t *Tracer) End(ctx context.Context) error { return t.Provider.Shutdown(ctx) }

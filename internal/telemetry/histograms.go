@@ -15,19 +15,19 @@ import (
 )
 
 // histogram measures. There are two dozen measurements for each orchestration, and the SDK takes
-// ten times as long for each as it takes to count it in its bucket. So where metrics are only
-// scraped, that is done here, and the exporter asks for it. Where they are sent as well, the SDK
-// measures: it knows the temporality and the kind of buckets that somebody may have asked for.
+// ten times as long for each as it takes to count it in its bucket. So if metrics are only scraped,
+// this package measures, and the exporter collects. If they are also sent, the SDK measures: it
+// knows the temporality and the kind of buckets that the operator may have configured.
 type histogram struct {
-	sdk metric.Float64Histogram // nil if it is measured here
+	sdk metric.Float64Histogram // nil if this package measures
 
 	described Described
 	points    sync.Map // of *point by *series
 }
 
-// point is what was measured with the same labels.
+// point has the measurements with the same labels.
 type point struct {
-	buckets []atomic.Uint64 // one for each bound, and one for what is above all
+	buckets []atomic.Uint64 // one for each bound, and one above all bounds
 	sum     atomic.Uint64   // of the bits of a float64
 }
 
@@ -58,11 +58,11 @@ func (h *histogram) record(v float64, s *series) {
 	p.(*point).add(bucket, v)
 }
 
-// histograms are those that are measured here. They are cumulative, as everything is that
+// histograms are those that this package measures. They are cumulative, like everything that
 // Prometheus reads.
 type histograms struct {
 	since time.Time
-	all   []*histogram // none comes in once somebody asks
+	all   []*histogram // complete before the first export
 }
 
 // Produce implements [sdkmetric.Producer].

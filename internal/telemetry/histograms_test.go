@@ -24,7 +24,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// scraping is histograms and what Prometheus reads of them.
+// scraping has histograms and the registry through which Prometheus reads them.
 type scraping struct {
 	of       *instruments
 	registry *prometheus.Registry
@@ -56,8 +56,8 @@ func (s scraping) text(t testing.TB) string {
 	return w.Body.String()
 }
 
-// What is measured here is what the SDK would have measured, line by line: on the bounds of
-// buckets, between, below and above them, with all labels that there are.
+// Histograms of this package equal those of the SDK, line by line: on the bounds of buckets,
+// between, below and above them, with all labels that there are.
 func TestHistogramsAreThoseOfTheSDK(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	ours, theirs := newScraping(t, &histograms{since: time.Now()}), newScraping(t, nil)
@@ -110,7 +110,7 @@ func same(got, want string) bool {
 		math.Abs(a-b) <= 1e-12*b
 }
 
-// Labels of which there are too many are measured together, as the SDK does it.
+// Measurements beyond the limit of labels are recorded together, as the SDK does it.
 func TestHistogramsHaveAnEnd(t *testing.T) {
 	s := newScraping(t, &histograms{since: time.Now()})
 	h, l := s.of.histogram(MetricRoundDuration), newLabelled(LabelPhase)
@@ -127,7 +127,7 @@ func TestHistogramsHaveAnEnd(t *testing.T) {
 	}
 }
 
-// Nothing is lost when many measure, and what is read meanwhile fits together.
+// Concurrent measurements are all counted, and an export during them is consistent.
 func TestHistogramsAreMeasuredAtTheSameTime(t *testing.T) {
 	const many, each = 8, 2000
 	own := &histograms{since: time.Now()}
@@ -161,8 +161,8 @@ func TestHistogramsAreMeasuredAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Where metrics are sent, the SDK measures, with what was asked of it; otherwise it is done here.
-// Both can be scraped.
+// If metrics are sent, the SDK measures, with its configuration; otherwise this package does. Both
+// can be scraped.
 func TestWhoMeasures(t *testing.T) {
 	before := otel.GetMeterProvider()
 	defer otel.SetMeterProvider(before)
@@ -174,17 +174,17 @@ func TestWhoMeasures(t *testing.T) {
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			log := &bytes.Buffer{}
-			told, err := Start(t.Context(), Service{Name: "x", Logger: slog.New(slog.NewTextHandler(log, nil))})
+			open, err := Start(t.Context(), Service{Name: "x", Logger: slog.New(slog.NewTextHandler(log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = told.End(over) }() // nobody listens there
-			told.Metrics.Commit("stored", 3, 7)
-			if isOurs := told.Metrics.rounds.turnsInCommit.sdk == nil; isOurs != (exporter == "none") {
+			defer func() { _ = open.End(over) }() // no collector listens there
+			open.Metrics.Rounds().Commit("stored", 3, 7)
+			if isOurs := open.Metrics.rounds.turnsInCommit.sdk == nil; isOurs != (exporter == "none") {
 				t.Errorf("it is measured here: %v", isOurs)
 			}
 			w := httptest.NewRecorder()
-			told.Scrape.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			open.Scrape.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			if got := regexp.MustCompile(`(?m)^rondo_commit_turns_(sum|count) .*$`).FindAllString(w.Body.String(),
 				-1); fmt.Sprint(got) != "[rondo_commit_turns_sum 3 rondo_commit_turns_count 1]" {
 				t.Errorf("%q, log:\n%s", got, log)

@@ -5,20 +5,75 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// instanceMetrics are about orchestrations, and follow from what was committed.
-type instanceMetrics struct {
-	starts, completions, failures, poison, faults, continuations, childCalls *counter
-	steps                                                                    *counter
-	duration, execution, rounds, events, bytes, payload, child, call         *histogram
-	lateness, stepDuration                                                   *histogram
+// InstanceMetrics records what committed turns have changed, and inline steps. A nil one records
+// nothing.
+type InstanceMetrics struct {
+	orchestrations       *registered
+	children, activities *first
+	custom               *CustomMetrics
 
-	started, ended, failed, byName, fault, versioned, called, waited, calls, step *labelled
+	executions executionMetrics
+	waits      waitMetrics
+	payloads   payloadMetrics
+	steps      stepMetrics
+}
 
-	payloads [4]*series
+func (m *InstanceMetrics) make(i *instruments) {
+	m.executions.make(i)
+	m.waits.make(i)
+	m.payloads.make(i)
+	m.steps.make(i)
+}
+
+// executionMetrics are about the begin and the end of executions.
+type executionMetrics struct {
+	starts, completions, failures, poison, faults, continuations *counter
+	duration, execution, rounds, events, bytes                   *histogram
+
+	started, ended, failed, fault, byName, versioned *labelled
+}
+
+func (m *executionMetrics) make(i *instruments) {
+	m.starts, m.completions, m.failures = i.counter(MetricOrchestrationStarts),
+		i.counter(MetricOrchestrationCompletions), i.counter(MetricOrchestrationFailures)
+	m.poison, m.faults, m.continuations = i.counter(MetricOrchestrationPoison), i.counter(MetricOrchestrationFaults),
+		i.counter(MetricOrchestrationContinuations)
+	m.duration, m.execution = i.histogram(MetricOrchestrationDuration), i.histogram(MetricExecutionDuration)
+	m.rounds, m.events, m.bytes = i.histogram(MetricExecutionRounds), i.histogram(MetricExecutionEvents),
+		i.histogram(MetricExecutionBytes)
+	m.started = newLabelled(LabelOrchestration, LabelVersion, LabelInitiatedBy)
+	m.ended = newLabelled(LabelOrchestration, LabelVersion, LabelStatus)
+	m.failed = newLabelled(LabelOrchestration, LabelVersion, LabelErrorKind)
+	m.fault = newLabelled(LabelOrchestration, LabelErrorKind)
+	m.byName, m.versioned = newLabelled(LabelOrchestration), newLabelled(LabelOrchestration, LabelVersion)
+}
+
+// waitMetrics are about the activities, children and timers that orchestrations wait for.
+type waitMetrics struct {
+	childCalls            *counter
+	child, call, lateness *histogram
+
+	called, waited, calls *labelled
+}
+
+func (m *waitMetrics) make(i *instruments) {
+	m.childCalls, m.child = i.counter(MetricChildCalls), i.histogram(MetricChildDuration)
+	m.call, m.lateness = i.histogram(MetricCallDuration), i.histogram(MetricTimerLateness)
+	m.called, m.waited = newLabelled(LabelOrchestration, LabelChild),
+		newLabelled(LabelOrchestration, LabelChild, LabelOutcome)
+	m.calls = newLabelled(LabelActivity, LabelOutcome)
+}
+
+// payloadMetrics are about the sizes of inputs and results.
+type payloadMetrics struct {
+	size *histogram
+	of   [4]*series
 }
 
 // The payloads that are measured.
@@ -29,47 +84,43 @@ const (
 	payloadActivityResult
 )
 
-func (m *instanceMetrics) make(i *instruments) {
-	m.starts, m.completions, m.failures = i.counter(MetricOrchestrationStarts),
-		i.counter(MetricOrchestrationCompletions), i.counter(MetricOrchestrationFailures)
-	m.poison, m.faults, m.continuations = i.counter(MetricOrchestrationPoison), i.counter(MetricOrchestrationFaults),
-		i.counter(MetricOrchestrationContinuations)
-	m.childCalls, m.steps = i.counter(MetricChildCalls), i.counter(MetricStepExecutions)
-	m.duration, m.execution = i.histogram(MetricOrchestrationDuration), i.histogram(MetricExecutionDuration)
-	m.rounds, m.events, m.bytes = i.histogram(MetricExecutionRounds), i.histogram(MetricExecutionEvents),
-		i.histogram(MetricExecutionBytes)
-	m.payload, m.child, m.call = i.histogram(MetricPayloadSize), i.histogram(MetricChildDuration),
-		i.histogram(MetricCallDuration)
-	m.lateness, m.stepDuration = i.histogram(MetricTimerLateness), i.histogram(MetricStepDuration)
-
-	m.started = newLabelled(LabelOrchestration, LabelVersion, LabelInitiatedBy)
-	m.ended = newLabelled(LabelOrchestration, LabelVersion, LabelStatus)
-	m.failed = newLabelled(LabelOrchestration, LabelVersion, LabelErrorKind)
-	m.fault = newLabelled(LabelOrchestration, LabelErrorKind)
-	m.byName, m.versioned = newLabelled(LabelOrchestration), newLabelled(LabelOrchestration, LabelVersion)
-	m.called, m.waited = newLabelled(LabelOrchestration, LabelChild),
-		newLabelled(LabelOrchestration, LabelChild, LabelOutcome)
-	m.calls, m.step = newLabelled(LabelActivity, LabelOutcome), newLabelled(LabelOrchestration, LabelOutcome)
-
+func (m *payloadMetrics) make(i *instruments) {
+	m.size = i.histogram(MetricPayloadSize)
 	payloads := newLabelled(LabelPayload)
 	for n, name := range []string{"orchestration_input", "orchestration_output", "activity_input", "activity_result"} {
-		m.payloads[n] = payloads.of(key{a: name})
+		m.of[n] = payloads.of(key{a: name})
 	}
 }
 
-// Turn records what a turn that was committed has changed. Scheduled tells whether a message that
-// has started something is one that comes again and again; nil: none is.
-func (m *Metrics) Turn(t *round.Turn, scheduled func(message string) bool) {
+func (m *payloadMetrics) record(which int, p codec.Payload) {
+	record(m.size, float64(len(p)), m.of[which])
+}
+
+// stepMetrics are about the attempts of inline steps.
+type stepMetrics struct {
+	executions *counter
+	duration   *histogram
+
+	byOutcome *labelled
+}
+
+func (m *stepMetrics) make(i *instruments) {
+	m.executions, m.duration = i.counter(MetricStepExecutions), i.histogram(MetricStepDuration)
+	m.byOutcome = newLabelled(LabelOrchestration, LabelOutcome)
+}
+
+// Turn records the changes of a committed turn. Scheduled reports whether a schedule has published
+// a start message; nil: none has.
+func (m *InstanceMetrics) Turn(t *round.Turn, scheduled func(message string) bool) {
 	if m == nil {
 		return
 	}
-	l := &m.instances
+	l, w, sizes := &m.executions, &m.waits, &m.payloads
 	name := t.Row.Name
 	if len(t.Former) > 0 {
 		name = t.Former[0].Name
 	}
 	orchestration := m.orchestrations.name(name)
-	size := func(which int, p events.Payload) { record(l.payload, float64(len(p)), l.payloads[which]) }
 	for _, x := range t.Executions {
 		for _, e := range x.Events {
 			switch f := e.Fact.(type) {
@@ -77,30 +128,32 @@ func (m *Metrics) Turn(t *round.Turn, scheduled func(message string) bool) {
 				var version string
 				orchestration, version = m.orchestrations.both(f.Name, f.Version)
 				add(l.starts, 1, l.started.of(key{orchestration, version, initiator(f, scheduled), ""}))
-				size(payloadOrchestrationInput, f.Input)
+				sizes.record(payloadOrchestrationInput, f.Input)
 			case *events.ChildStarted:
-				add(l.childCalls, 1, l.called.of(key{a: orchestration, b: m.child(f.Name)}))
+				add(w.childCalls, 1, w.called.of(key{a: orchestration, b: m.child(f.Name)}))
 			case *events.ActivityScheduled:
-				size(payloadActivityInput, f.Input)
+				sizes.record(payloadActivityInput, f.Input)
 			case *events.ActivityCompleted:
-				size(payloadActivityResult, f.Result)
+				sizes.record(payloadActivityResult, f.Result)
 			case *events.Completed:
-				size(payloadOrchestrationOutput, f.Output)
+				sizes.record(payloadOrchestrationOutput, f.Output)
+			default:
 			}
 		}
 	}
-	for i := range t.Told {
-		switch x := &t.Told[i]; x.Kind {
-		case coro.ToldCount:
-			m.Count(x.Name, x.Value, Attributes(x.About))
-		case coro.ToldValue:
-			m.Measure(x.Name, x.Value, Attributes(x.About))
+	for i := range t.Emitted {
+		switch x := &t.Emitted[i]; x.Kind {
+		case coro.EmittedCount:
+			m.custom.Count(x.Name, x.Value, Attributes(x.About))
+		case coro.EmittedValue:
+			m.custom.Measure(x.Name, x.Value, Attributes(x.About))
+		case coro.EmittedSpan: // see Traces
 		}
 	}
 	if t.Fault != nil {
 		add(l.faults, 1, l.fault.of(key{a: m.orchestrations.name(t.Row.Name), b: kindOf(t.Fault)}))
 	}
-	// What was waited for belongs to the orchestration that ends next, or has not ended.
+	// A wait that has ended belongs to the orchestration that ends next, or has not ended.
 	waiting := m.orchestrations.name(name)
 	for i := range t.Over {
 		o := &t.Over[i]
@@ -113,15 +166,15 @@ func (m *Metrics) Turn(t *round.Turn, scheduled func(message string) bool) {
 	}
 }
 
-// child is the label of a child's orchestration, which others may run.
-func (m *Metrics) child(name string) string {
+// child is the label of a child's orchestration, which other processes may run.
+func (m *InstanceMetrics) child(name string) string {
 	if known := m.orchestrations.name(name); known != Unregistered {
 		return known
 	}
 	return m.children.of(name)
 }
 
-// initiator says who has started an execution.
+// initiator is the label of the origin of an execution.
 func initiator(f *events.Started, scheduled func(string) bool) string {
 	switch {
 	case f.Previous > 0:
@@ -137,8 +190,8 @@ func initiator(f *events.Started, scheduled func(string) bool) string {
 }
 
 // ended records the end of an execution.
-func (m *Metrics) ended(o *round.Over) {
-	l := &m.instances
+func (m *InstanceMetrics) ended(o *round.Over) {
+	l := &m.executions
 	name, version := m.orchestrations.both(o.Name, o.Version)
 	ended, one := l.ended.of(key{name, version, string(o.Status), ""}), l.byName.of(key{a: name})
 	took(l.execution, o.Ended.Sub(o.Begun), ended)
@@ -156,15 +209,14 @@ func (m *Metrics) ended(o *round.Over) {
 	}
 	kind := kindOf(o.Error)
 	add(l.failures, 1, l.failed.of(key{name, version, kind, ""}))
-	if kind == string(events.Poison) {
+	if kind == string(failure.Poison) {
 		add(l.poison, 1, one)
 	}
 }
 
-// answered records that something an orchestration has waited for has its answer, or is not waited
-// for any more.
-func (m *Metrics) answered(orchestration string, o *round.Over) {
-	l := &m.instances
+// answered records that an orchestration has got an answer, or does not wait for it any more.
+func (m *InstanceMetrics) answered(orchestration string, o *round.Over) {
+	l := &m.waits
 	outcome := "completed"
 	switch {
 	case o.GivenUp:
@@ -181,41 +233,43 @@ func (m *Metrics) answered(orchestration string, o *round.Over) {
 		if !o.GivenUp {
 			took(l.lateness, o.Ended.Sub(o.Due), none)
 		}
+	default:
 	}
 }
 
 // Step records an attempt of an inline step.
-func (m *Metrics) Step(orchestration string, d time.Duration, failed *events.Error) {
+func (m *InstanceMetrics) Step(orchestration string, d time.Duration, failed *failure.Error) {
 	if m == nil {
 		return
 	}
-	s := m.instances.step.of(key{a: m.orchestrations.name(orchestration), b: outcomeOf(failed)})
-	add(m.instances.steps, 1, s)
-	took(m.instances.stepDuration, d, s)
+	s := m.steps.byOutcome.of(key{a: m.orchestrations.name(orchestration), b: outcomeOf(failed)})
+	add(m.steps.executions, 1, s)
+	took(m.steps.duration, d, s)
 }
 
-// outcomeOf is the label of how a function has ended.
-func outcomeOf(err *events.Error) string {
+// outcomeOf is the label of a function's outcome.
+func outcomeOf(err *failure.Error) string {
 	if err == nil {
 		return "success"
 	}
 	switch err.Kind {
-	case events.Application:
+	case failure.Application:
 		return "app_error"
-	case events.Panicked:
+	case failure.Panicked:
 		return "panic"
-	case events.CancelledError:
+	case failure.Cancelled:
 		return "cancelled"
-	case events.Timeout:
+	case failure.Timeout:
 		return timeoutLabel(err.Type)
-	case events.Poison:
+	case failure.Poison:
 		return "poison"
-	case events.Infrastructure:
+	case failure.Infrastructure:
 		return "infrastructure"
-	case events.LimitExceeded:
+	case failure.LimitExceeded:
 		return "limit"
-	case events.Unreadable:
+	case failure.Unreadable:
 		return "unreadable"
+	default:
 	}
 	return Other
 }

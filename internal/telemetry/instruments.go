@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// instruments are what is recorded with, made as the table describes them.
+// instruments create the instruments of metrics, as the table describes them.
 type instruments struct {
 	meter  metric.Meter
 	own    *histograms // where histograms are measured; nil: by the SDK
@@ -23,7 +23,7 @@ func newInstruments(p metric.MeterProvider, own *histograms) *instruments {
 	return i
 }
 
-// of finds the description of a metric, which is to be used once.
+// of returns the description of a metric, which may be used once.
 func (i *instruments) of(name string, want Type) Described {
 	d, ok := i.byName[name]
 	if !ok || d.Type != want {
@@ -37,7 +37,7 @@ func (i *instruments) counter(name string) *counter {
 	d := i.of(name, Counter)
 	c := new(counter)
 	_, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(d.Unit), metric.WithDescription(d.Help),
-		metric.WithInt64Callback(c.tell))
+		metric.WithInt64Callback(c.observe))
 	i.errs = append(i.errs, err)
 	return c
 }
@@ -70,7 +70,7 @@ func (i *instruments) observed(name string) metric.Float64ObservableCounter {
 	return c
 }
 
-// err is what could not be made. All that is described must have been made.
+// err returns the errors of all instruments. It panics unless every described metric was created.
 func (i *instruments) err() error {
 	for name := range i.byName {
 		panic("telemetry: " + name + " is described and not made")

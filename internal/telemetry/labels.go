@@ -10,9 +10,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// ---- Names of which there must be an end.
+// ---- Names with a limit.
 
 const (
 	maxTags       = 50
@@ -20,7 +21,7 @@ const (
 	maxChildren   = 200
 )
 
-// first lets the first names be, and calls those that come after them [Other].
+// first keeps the first names, and replaces later ones by [Other].
 type first struct {
 	most int
 
@@ -53,8 +54,8 @@ func (f *first) of(name string) string {
 	return name
 }
 
-// registered are the orchestrations that somebody can run here, with their versions. Other names
-// come from messages, and anybody can make up any number of them.
+// registered are the orchestrations that this process can run, with their versions. Other names
+// come from messages, and clients can send any number of them.
 type registered struct {
 	mu       sync.Mutex
 	versions atomic.Pointer[map[string]map[string]bool] // never changed
@@ -100,22 +101,22 @@ func (r *registered) both(name, version string) (string, string) {
 	return name, version
 }
 
-// ---- Words of which there is an end, unless somebody makes some up.
+// ---- Words with a limit, except those of users' code.
 
-// errorKinds are those that the engine knows. Activities can return errors of any other.
-var errorKinds = func() map[events.ErrorKind]bool {
-	m := make(map[events.ErrorKind]bool)
-	for _, k := range []events.ErrorKind{
-		events.Application, events.Panicked, events.CancelledError, events.TerminatedError, events.Timeout,
-		events.Nondeterminism, events.Unregistered, events.LimitExceeded,
-		events.Conflict, events.Runaway, events.Deadlock, events.Infrastructure, events.Poison, events.Unreadable,
+// errorKinds are the kinds that the engine knows. Activities can return errors of any other.
+var errorKinds = func() map[failure.Kind]bool {
+	m := make(map[failure.Kind]bool)
+	for _, k := range []failure.Kind{
+		failure.Application, failure.Panicked, failure.Cancelled, failure.Terminated, failure.Timeout,
+		failure.Nondeterminism, failure.Unregistered, failure.LimitExceeded,
+		failure.Conflict, failure.Runaway, failure.Deadlock, failure.Infrastructure, failure.Poison, failure.Unreadable,
 	} {
 		m[k] = true
 	}
 	return m
 }()
 
-func kindOf(e *events.Error) string {
+func kindOf(e *failure.Error) string {
 	if e != nil && errorKinds[e.Kind] {
 		return string(e.Kind)
 	}
@@ -126,9 +127,9 @@ func kindOf(e *events.Error) string {
 var verbs = func() map[events.Verb]bool {
 	m := make(map[events.Verb]bool)
 	for _, v := range []events.Verb{
-		events.VerbStart, events.VerbEvent, events.VerbQueue, events.VerbControl, events.VerbWake, events.VerbBegun,
+		events.VerbStart, events.VerbEvent, events.VerbMailbox, events.VerbControl, events.VerbWake, events.VerbBegun,
 		events.VerbDone, events.VerbFail, events.VerbTimer,
-		events.VerbChild, events.VerbWork, events.VerbStep,
+		events.VerbChild, events.VerbTask, events.VerbStep,
 	} {
 		m[v] = true
 	}
@@ -161,7 +162,8 @@ func attemptLabel(n int) string {
 // timeoutLabel is the label of a timeout: its type, if the engine knows it.
 func timeoutLabel(typ string) string {
 	switch typ {
-	case events.TimeoutScheduleToStart, events.TimeoutStartToClose, events.TimeoutHeartbeat, events.TimeoutOverall:
+	case failure.TimeoutScheduleToStart, failure.TimeoutStartToClose, failure.TimeoutHeartbeat,
+		failure.TimeoutScheduleToClose:
 		return "timeout_" + typ
 	}
 	return "timeout"
@@ -174,14 +176,14 @@ func said(ok bool, yes, no string) string {
 	return no
 }
 
-// ---- Sets of labels that are made once.
+// ---- Sets of labels that are created once.
 
 // series are the labels of one series, as the different instruments want them.
 type series struct {
 	set     attribute.Set
 	records []metric.RecordOption
 	at      metric.ObserveOption
-	passing bool // it is not kept: the next time there is another one for the same labels
+	passing bool // not kept: the next one with the same labels is another
 }
 
 func newSeries(kv ...attribute.KeyValue) *series {
@@ -190,15 +192,15 @@ func newSeries(kv ...attribute.KeyValue) *series {
 	return &series{set: set, records: []metric.RecordOption{o}, at: o}
 }
 
-// none is the series of a metric without labels, overflow that of what has too many of them, as the
-// SDK names it.
+// none is the series of a metric without labels, overflow that of the labels beyond the limit, with
+// the name that the SDK gives it.
 var none, overflow = newSeries(), newSeries(attribute.Bool("otel.metric.overflow", true))
 
 // key is up to four labels' values.
 type key struct{ a, b, c, d string }
 
-// labelled makes the series of labels with these names. Making one costs ten times as much as
-// finding it, and most are recorded again and again.
+// labelled creates series of labels with these names. To create one costs ten times as much as to
+// find it, and most are recorded again and again.
 type labelled struct {
 	names [4]string
 
@@ -206,8 +208,7 @@ type labelled struct {
 	made atomic.Pointer[map[key]*series] // never changed
 }
 
-// maxKept bounds the series that are kept. There are never that many of labels that have an end; it
-// is for those who give other ones.
+// maxKept bounds the series that are kept. Labels with a limit stay below it; it is for other ones.
 const maxKept = maxSeries
 
 func newLabelled(names ...string) *labelled {
@@ -247,8 +248,8 @@ func (l *labelled) of(k key) *series {
 	return s
 }
 
-// clean is text as exporters take it.
+// clean is text in the form that exporters take.
 func clean(s string) string { return strings.ToValidUTF8(s, "?") }
 
-// deadReason is the label of why a message was dead-lettered.
+// deadReason is the label of the reason for a dead letter.
 func deadReason(reason string) string { return cmp.Or(reason, Other) }

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// Level is a level of logs that can be changed while the process runs, for a while or until it
-// ends. It is safe for concurrent use.
+// Level is a log level that can be changed while the process runs, for a while or until it ends. It
+// is safe for concurrent use.
 type Level struct {
 	now slog.LevelVar
 
-	mu    sync.Mutex
-	usual slog.Level // where it goes back to
-	until time.Time  // zero if it stays
-	back  *time.Timer
-	tell  func(change string)
+	mu      sync.Mutex
+	usual   slog.Level // to which it goes back
+	until   time.Time  // zero if it stays
+	back    *time.Timer
+	changed func(change string)
 }
 
-// NewLevel makes one. What changes it is told; tell may be nil.
-func NewLevel(usual slog.Level, tell func(change string)) *Level {
-	l := &Level{usual: usual, tell: tell}
+// NewLevel returns a level. It calls tell, unless nil, with each change.
+func NewLevel(usual slog.Level, record func(change string)) *Level {
+	l := &Level{usual: usual, changed: record}
 	l.now.Set(usual)
 	return l
 }
@@ -44,11 +44,11 @@ type atMost struct {
 // Level implements [slog.Leveler].
 func (l atMost) Level() slog.Level { return min(l.of.Level(), l.other) }
 
-// maxFor bounds for how long a level can be changed for a while.
+// maxFor bounds the duration of a temporary change.
 const maxFor = 7 * 24 * time.Hour
 
-// Set changes the level; after a while it goes back to what it was before, or if that is 0, it
-// stays. The text is a name of [ParseLevel]. By says who wants it.
+// Set changes the level; after a while it goes back to the level before, or if that is 0, it stays.
+// The text is a name of [ParseLevel]. By names the source of the change.
 func (l *Level) Set(level string, after time.Duration, by string) error {
 	to, err := ParseLevel(level)
 	if err != nil {
@@ -76,7 +76,7 @@ func (l *Level) Set(level string, after time.Duration, by string) error {
 	return nil
 }
 
-// goBack ends a change that was for a while, unless there was another one since.
+// goBack ends a temporary change, unless there was another one since.
 func (l *Level) goBack(own **time.Timer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,16 +87,16 @@ func (l *Level) goBack(own **time.Timer) {
 	l.change(l.usual, fmt.Sprintf("the log level is %s again", nameOf(l.usual)))
 }
 
-// change tells of it while both levels count, so that it is seen.
+// change logs the change while the lower of both levels holds, so that it is visible.
 func (l *Level) change(to slog.Level, said string) {
 	l.now.Set(min(to, l.now.Level(), slog.LevelInfo))
-	if l.tell != nil {
-		l.tell(said)
+	if l.changed != nil {
+		l.changed(said)
 	}
 	l.now.Set(to)
 }
 
-// State tells the level, and until when it is that; zero if nobody has said an end.
+// State returns the level, and the end of a temporary change; zero if there is no end.
 func (l *Level) State() (level string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,12 +120,12 @@ func ParseLevel(name string) (slog.Level, error) {
 	return 0, fmt.Errorf("%.40q is not a log level: it is debug, info, warn or error", name)
 }
 
-// maxQuestion bounds what is read of a question.
+// maxQuestion bounds the body of a request.
 const maxQuestion = 64
 
-// ServeHTTP tells the level at GET, and changes it at PUT: the body is the name of one, and ?for=5m
-// has it go back after a while. What a page in a browser sends is refused: there is none that has
-// any business here.
+// ServeHTTP returns the level at GET, and changes it at PUT: the body is the name of a level, and
+// ?for=5m makes the change temporary. It refuses requests from pages in a browser: no page has a
+// reason to send one.
 func (l *Level) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

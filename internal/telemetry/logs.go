@@ -11,8 +11,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// The keys of what records have in common. What log calls name themselves is in docs/logs.md, with
-// these.
+// The keys that records have in common. The keys of single records are in docs/logs.md, with these.
 const (
 	logTrace         = "trace_id"
 	logSpan          = "span_id"
@@ -25,12 +24,11 @@ const (
 	logAttempt       = "attempt"
 )
 
-// Logger makes records say to which span they belong, and which attempt of an activity or a step it
-// is: that of the context they are logged with. So what code logs with slog.InfoContext is found by
-// it, too.
+// Logger adds the span to records, and the attempt of an activity or a step: those of the context
+// that they are logged with. So a record that code logs with slog.InfoContext has them, too.
 func Logger(l *slog.Logger) *slog.Logger { return slog.New(LogHandler(l.Handler())) }
 
-// LogHandler is [Logger] for a handler. It does so once, however often it is asked.
+// LogHandler is [Logger] for a handler. A second call changes nothing.
 func LogHandler(h slog.Handler) slog.Handler {
 	switch h.(type) {
 	case logHandler, atHandler:
@@ -39,13 +37,13 @@ func LogHandler(h slog.Handler) slog.Handler {
 	return logHandler{all: h, top: h}
 }
 
-// logHandler adds what the context says, always at the top: not in the group that a logger has
-// open.
+// logHandler adds the attributes of the context, always at the top: not in the group that a logger
+// has open.
 type logHandler struct {
 	all   slog.Handler // with everything
-	top   slog.Handler // with what came before the first group
+	top   slog.Handler // with everything before the first group
 	since []added      // the rest
-	named bool         // the logger itself says what it is about
+	named bool         // the logger itself names the instance
 }
 
 // added is either a group that was opened or attributes.
@@ -120,12 +118,12 @@ func (h logHandler) with(a added) slog.Handler {
 	return h
 }
 
-// ---- What a record is about.
+// ---- The subject of a record.
 
-// aboutKey is where a context says what it is about.
+// aboutKey is the context key of the attributes.
 type aboutKey struct{}
 
-// about is what records of an attempt say.
+// about adds the attributes that records of an attempt have to the context.
 func (a Attempt) about(ctx context.Context) context.Context {
 	what := logActivity
 	if a.Step {
@@ -138,8 +136,7 @@ func (a Attempt) about(ctx context.Context) context.Context {
 	})
 }
 
-// LogOf gives a logger for what is said about an execution. Its records belong to the execution's
-// span.
+// LogOf returns a logger for records about an execution. They belong to the execution's span.
 func LogOf(l *slog.Logger, instance string, r round.Row) *slog.Logger {
 	attrs := []any{logInstance, instance}
 	if r.Execution != 0 {
@@ -154,7 +151,7 @@ func LogOf(l *slog.Logger, instance string, r round.Row) *slog.Logger {
 	return LogAt(l.With(attrs...), round.ExecutionTrace(instance, r))
 }
 
-// LogAt gives a logger whose records belong to a place in a trace, if it is one.
+// LogAt returns a logger whose records belong to a span, if at is valid.
 func LogAt(l *slog.Logger, at events.Trace) *slog.Logger {
 	if at.IsZero() {
 		return l
@@ -162,7 +159,7 @@ func LogAt(l *slog.Logger, at events.Trace) *slog.Logger {
 	return slog.New(atHandler{LogHandler(l.Handler()), spanContext(at)})
 }
 
-// atHandler has records belong to a span, unless the context says another one.
+// atHandler adds a span to records, unless the context has one.
 type atHandler struct {
 	slog.Handler
 	at trace.SpanContext
@@ -188,7 +185,7 @@ func (h atHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// LogTurn writes what code has logged in a turn, with the execution that it has logged it in.
+// LogTurn writes the records that code has logged in a turn, with their executions.
 func LogTurn(l *slog.Logger, t *round.Turn) {
 	ctx := context.Background()
 	var of *slog.Logger

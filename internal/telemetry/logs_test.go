@@ -73,8 +73,8 @@ func TestRecordsSayWhatTheyAreAbout(t *testing.T) {
 
 func TestALevelGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		l := telemetry.NewLevel(slog.LevelWarn, func(change string) { told = append(told, change) })
+		var open []string
+		l := telemetry.NewLevel(slog.LevelWarn, func(change string) { open = append(open, change) })
 		set := func(level string, after time.Duration) {
 			t.Helper()
 			if err := l.Set(level, after, "a test"); err != nil {
@@ -108,7 +108,7 @@ func TestALevelGoesBack(t *testing.T) {
 			t.Error("what means nothing is taken")
 		}
 		is(slog.LevelError)
-		if got := strings.Join(told, "\n"); strings.Count(got, "\n") != 4 ||
+		if got := strings.Join(open, "\n"); strings.Count(got, "\n") != 4 ||
 			!strings.Contains(got, "the log level is warn again") {
 			t.Error(got)
 		}

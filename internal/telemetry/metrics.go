@@ -60,7 +60,7 @@ const (
 
 	MetricReceipts      = "rondo.receipts"
 	MetricRedeliveries  = "rondo.messages.redelivered"
-	MetricSuspects      = "rondo.messages.suspected"
+	MetricQuarantined   = "rondo.messages.quarantined"
 	MetricHandovers     = "rondo.messages.handed_over"
 	MetricDeadLetters   = "rondo.dead_letters"
 	MetricPartitionWait = "rondo.partition.waiting"
@@ -68,7 +68,7 @@ const (
 	MetricPartitions    = "rondo.partitions.owned"
 	MetricMembers       = "rondo.orchestrators"
 
-	MetricOutboxPromises       = "rondo.outbox.promises"
+	MetricOutboxEntries        = "rondo.outbox.entries"
 	MetricOutboxAge            = "rondo.outbox.age"
 	MetricOutboxUnpublished    = "rondo.outbox.unpublished"
 	MetricOutboxUnpublishedAge = "rondo.outbox.unpublished.age"
@@ -77,17 +77,17 @@ const (
 	MetricOutboxSwept          = "rondo.outbox.swept"
 	MetricOutboxHealed         = "rondo.outbox.healed"
 
-	MetricQueueRequests = "rondo.queue.requests"
-	MetricQueueDuration = "rondo.queue.request.duration"
-	MetricQueueItems    = "rondo.queue.items"
-	MetricQueueDepth    = "rondo.queue.depth"
-	MetricQueueLocked   = "rondo.queue.locked"
-	MetricQueueDead     = "rondo.queue.dead"
-	MetricQueueOldest   = "rondo.queue.oldest.age"
+	MetricJobsRequests = "rondo.jobs.requests"
+	MetricJobsDuration = "rondo.jobs.request.duration"
+	MetricJobs         = "rondo.jobs"
+	MetricJobsDepth    = "rondo.jobs.depth"
+	MetricJobsLocked   = "rondo.jobs.locked"
+	MetricJobsDead     = "rondo.jobs.dead"
+	MetricJobsOldest   = "rondo.jobs.oldest.age"
 
-	MetricWorkWaiting   = "rondo.work.waiting"
-	MetricWorkHeld      = "rondo.work.held"
-	MetricWorkReceivers = "rondo.work.receivers"
+	MetricTaskWaiting   = "rondo.task.waiting"
+	MetricTaskHeld      = "rondo.task.held"
+	MetricTaskReceivers = "rondo.task.receivers"
 
 	MetricActivityExecutions = "rondo.activity.executions"
 	MetricActivityDuration   = "rondo.activity.duration"
@@ -116,18 +116,18 @@ const (
 	MetricNATSRoundTrip   = "rondo.nats.round_trip"
 	MetricNATSMessages    = "rondo.nats.messages"
 	MetricNATSBytes       = "rondo.nats.io"
-	MetricNATSShortWay    = "rondo.nats.short_way"
+	MetricNATSDirect      = "rondo.nats.direct"
 )
 
 // The labels of metrics. None of them ever has the id of an instance, of an execution or of a
-// process, nor anything else of which there is no end.
+// process, nor any other value without a limit.
 const (
-	LabelOrchestration = "orchestration" // a registered name; what is not registered here is [Unregistered]
+	LabelOrchestration = "orchestration" // a registered name, or [Unregistered]
 	LabelVersion       = "version"       // a registered version
-	LabelChild         = "child"         // the first 200 names that are asked for; then [Other]
-	// on a worker, a registered name; elsewhere the first 200 that are asked for, then [Other]
+	LabelChild         = "child"         // the first 200 names; then [Other]
+	// on a worker, a registered name; elsewhere the first 200 names, then [Other]
 	LabelActivity    = "activity"
-	LabelTag         = "tag" // the first 50 that are seen, then [Other]; "" for none
+	LabelTag         = "tag" // the first 50, then [Other]; "" for none
 	LabelInitiatedBy = "initiated_by"
 	LabelStatus      = "status"
 	LabelOutcome     = "outcome"
@@ -140,8 +140,8 @@ const (
 	LabelSource      = "source"
 	LabelLane        = "lane"
 	LabelPartition   = "partition"
-	LabelQueue       = "queue"  // the first 100 that are seen, then [Other]
-	LabelChange      = "change" // what has become of items of queues
+	LabelQueue       = "queue"  // the first 100, then [Other]
+	LabelChange      = "change" // the change of jobs
 	LabelOperation   = "operation"
 	LabelClass       = "class"
 	LabelState       = "state"
@@ -152,16 +152,16 @@ const (
 	LabelGo          = "go"
 )
 
-// What labels say instead of a name that nobody has registered, and of one that is too many.
+// The values of labels for a name that is not registered, and for names beyond a limit.
 const (
 	Unregistered = "unregistered"
 	Other        = "other"
 )
 
-// Type is what sort of metric one is.
+// Type is the type of a metric.
 type Type string
 
-// The types. Those that are observed are asked for their value when somebody reads it.
+// The types. The value of an observed metric is read at each export.
 const (
 	Counter         Type = "counter"
 	Histogram       Type = "histogram"
@@ -169,19 +169,19 @@ const (
 	ObservedCounter Type = "observed counter"
 )
 
-// Described is a metric as it is documented.
+// Described is the description of a metric.
 type Described struct {
 	Name   string
 	Type   Type
 	Unit   string
 	Labels []string
-	// Help says what it tells.
+	// Help describes its value.
 	Help string
 	// Buckets are the bounds of a histogram.
 	Buckets []float64
 }
 
-// PrometheusName is what Prometheus calls it; of a histogram, what its series begin with.
+// PrometheusName is its name in Prometheus; for a histogram, the prefix of its series.
 func (d Described) PrometheusName() string {
 	name := strings.ReplaceAll(d.Name, ".", "_")
 	switch d.Unit {
@@ -199,17 +199,17 @@ func (d Described) PrometheusName() string {
 // ---- Buckets.
 
 var (
-	// quick is for what takes from parts of a millisecond to a minute: rounds, commits, publishing.
+	// quick is for durations from parts of a millisecond to a minute: rounds, commits, publishing.
 	quick = seconds(100*time.Microsecond, 250*time.Microsecond, 500*time.Microsecond, time.Millisecond,
 		2500*time.Microsecond, 5*time.Millisecond, 10*time.Millisecond, 25*time.Millisecond,
 		50*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond, 500*time.Millisecond, time.Second,
 		2500*time.Millisecond, 5*time.Second, 10*time.Second, 30*time.Second, time.Minute)
-	// working is for what takes from milliseconds to a day: activities, and waiting for them.
+	// working is for durations from milliseconds to a day: activities, and waiting for them.
 	working = seconds(time.Millisecond, 5*time.Millisecond, 10*time.Millisecond, 25*time.Millisecond,
 		50*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond, 500*time.Millisecond,
 		time.Second, 2500*time.Millisecond, 5*time.Second, 10*time.Second, 30*time.Second, time.Minute, 5*time.Minute,
 		15*time.Minute, time.Hour, 6*time.Hour, 24*time.Hour)
-	// living is for what takes from milliseconds to weeks: executions and children.
+	// living is for durations from milliseconds to weeks: executions and children.
 	living = seconds(5*time.Millisecond, 25*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond,
 		500*time.Millisecond, time.Second, 2500*time.Millisecond, 5*time.Second, 10*time.Second,
 		30*time.Second, time.Minute, 5*time.Minute, 15*time.Minute, time.Hour, 6*time.Hour, 24*time.Hour,
@@ -321,7 +321,7 @@ var described = []Described{
 		Help: "Instances that have come to four fifths of a limit: values, open, mailbox_messages, mailbox_bytes, " +
 			"history_events or history_bytes."},
 
-	// What is in memory.
+	// Instances and messages in memory.
 	{Name: MetricInstancesActive, Type: Gauge, Unit: "{instance}",
 		Help: "Instances that this process knows of just now."},
 	{Name: MetricInstancesHydrated, Type: Gauge, Unit: "{instance}",
@@ -333,7 +333,7 @@ var described = []Described{
 		Help: "Instances that are being loaded, decided or committed."},
 	{Name: MetricInstancesStuck, Type: Gauge, Unit: "{instance}", Labels: labels(LabelReason),
 		Help: "Instances that do not go on, by why: code (it does not come back), halted (it does not fit its " +
-			"history; of all orchestrators, told by one of them), unregistered or newer_engine (no orchestrator " +
+			"history; of all orchestrators, exported by one of them), unregistered or newer_engine (no orchestrator " +
 			"that runs can take them)."},
 	{Name: MetricMessagesHeld, Type: Gauge, Unit: "{message}",
 		Help: "Messages that were taken from the broker and are not settled."},
@@ -347,9 +347,9 @@ var described = []Described{
 	{Name: MetricReceipts, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb, LabelVerdict, LabelReason),
 		Help: "What became of messages for instances."},
 	{Name: MetricRedeliveries, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb),
-		Help: "Messages for instances that were handed out before."},
-	{Name: MetricSuspects, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb),
-		Help: "Messages that were handed out so often that they are decided alone."},
+		Help: "Redelivered messages for instances."},
+	{Name: MetricQuarantined, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb),
+		Help: "Messages that were redelivered so often that a round takes each alone."},
 	{Name: MetricHandovers, Type: Counter, Unit: "{message}", Labels: labels(LabelOutcome),
 		Help: "Messages that were handed over to an orchestrator that can take them: accepted, or refused by it."},
 	{Name: MetricDeadLetters, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb, LabelReason),
@@ -357,17 +357,17 @@ var described = []Described{
 	{Name: MetricPartitionWait, Type: Gauge, Unit: "{message}", Labels: labels(LabelPartition),
 		Help: "Messages that wait in a partition of this orchestrator."},
 	{Name: MetricPartitionHeld, Type: Gauge, Unit: "{message}", Labels: labels(LabelPartition),
-		Help: "Messages of a partition of this orchestrator that are handed out and not settled."},
+		Help: "Messages of a partition of this orchestrator that were delivered and are not settled."},
 	{Name: MetricPartitions, Type: Gauge, Unit: "{partition}",
 		Help: "Partitions that this orchestrator takes messages from."},
 	{Name: MetricMembers, Type: Gauge, Unit: "{orchestrator}",
 		Help: "Orchestrators that are alive, as this one sees it."},
 
 	// The outbox.
-	{Name: MetricOutboxPromises, Type: Gauge, Unit: "{promise}",
-		Help: "Rows of the outbox, of all orchestrators, up to 10,000; told by one of them."},
+	{Name: MetricOutboxEntries, Type: Gauge, Unit: "{entry}",
+		Help: "Rows of the outbox, of all orchestrators, up to 10,000; exported by one of them."},
 	{Name: MetricOutboxAge, Type: Gauge, Unit: "s",
-		Help: "How old the oldest row of the outbox is; told by one orchestrator."},
+		Help: "How old the oldest row of the outbox is; exported by one orchestrator."},
 	{Name: MetricOutboxUnpublished, Type: Gauge, Unit: "{message}",
 		Help: "Messages that were committed here and are not published."},
 	{Name: MetricOutboxUnpublishedAge, Type: Gauge, Unit: "s", Help: "How long the first of them has waited."},
@@ -377,64 +377,65 @@ var described = []Described{
 	{Name: MetricOutboxDuration, Type: Histogram, Unit: "s", Labels: labels(LabelLane), Buckets: quick,
 		Help: "How long the broker took to store what was published in one go."},
 	{Name: MetricOutboxSwept, Type: Counter, Unit: "{message}",
-		Help: "Messages that were published by a sweep because the process that promised them has not: normally none."},
+		Help: "Messages that were published by a sweep because the process that stored them has not: normally none."},
 	{Name: MetricOutboxHealed, Type: Counter, Unit: "{message}",
 		Help: "Messages that were published again because an instance that is overdue waits for them, or the broker " +
 			"has lost them."},
 
-	// Queues of work.
-	{Name: MetricWorkWaiting, Type: Gauge, Unit: "{work}", Labels: labels(LabelActivity, LabelTag),
-		Help: "Work that no worker has taken up; told by one orchestrator."},
-	{Name: MetricWorkHeld, Type: Gauge, Unit: "{work}", Labels: labels(LabelActivity, LabelTag),
-		Help: "Work that workers have taken up and not finished; told by one orchestrator."},
-	{Name: MetricWorkReceivers, Type: Gauge, Unit: "{request}", Labels: labels(LabelActivity, LabelTag),
-		Help: "Requests of workers for such work that wait for some; told by one orchestrator."},
+	// Task queues.
+	{Name: MetricTaskWaiting, Type: Gauge, Unit: "{task}", Labels: labels(LabelActivity, LabelTag),
+		Help: "Activity tasks that no worker has taken, as one orchestrator reports them."},
+	{Name: MetricTaskHeld, Type: Gauge, Unit: "{task}", Labels: labels(LabelActivity, LabelTag),
+		Help: "Activity tasks that workers have taken and not settled, as one orchestrator reports them."},
+	{Name: MetricTaskReceivers, Type: Gauge, Unit: "{request}", Labels: labels(LabelActivity, LabelTag),
+		Help: "Open pull requests of workers for such tasks, as one orchestrator reports them."},
 
 	// Activities.
 	{Name: MetricActivityExecutions, Type: Counter, Unit: "{execution}",
 		Labels: labels(LabelActivity, LabelTag, LabelOutcome, LabelAttempt),
-		Help: "Work that a worker is done with, by outcome (success, pending, app_error, panic, cancelled, " +
+		Help: "Activity tasks that a worker has settled, by outcome (success, pending, app_error, panic, cancelled, " +
 			"returned, poison, infrastructure, limit, unreadable, other, and timeout_ with which one) and by which " +
 			"attempt it was: 1, 2, 3 or 4+."},
 	{Name: MetricActivityDuration, Type: Histogram, Unit: "s", Labels: labels(LabelActivity, LabelTag, LabelOutcome),
 		Buckets: working,
 		Help:    "How long activities that were called have taken on a worker."},
 	{Name: MetricActivityQueue, Type: Histogram, Unit: "s", Labels: labels(LabelActivity, LabelTag), Buckets: working,
-		Help: "How long work has waited in the broker and for a slot, the first time it is handed out."},
-	{Name: MetricActivityDeliveries, Type: Counter, Unit: "{work}",
+		Help: "How long tasks have waited in the broker and for a slot, at their first delivery."},
+	{Name: MetricActivityDeliveries, Type: Counter, Unit: "{task}",
 		Labels: labels(LabelActivity, LabelTag, LabelSource),
-		Help: "Work that came to a worker: new, again (it was handed out before), or from another worker, because " +
-			"of its session."},
+		Help: "Activity tasks that were delivered to a worker: new, again (redelivered), or from another worker, " +
+			"because of their session."},
 	{Name: MetricActivityHeartbeats, Type: Counter, Unit: "{heartbeat}", Labels: labels(LabelActivity),
 		Help: "Heartbeats of activities."},
-	{Name: MetricActivityLimited, Type: Counter, Unit: "{work}", Labels: labels(LabelActivity),
-		Help: "Work that went back because the worker may not begin as much of it in a second."},
+	{Name: MetricActivityLimited, Type: Counter, Unit: "{task}", Labels: labels(LabelActivity),
+		Help: "Activity tasks that a worker nacked because of its rate limit."},
 	{Name: MetricWorkerSlots, Type: Gauge, Unit: "{slot}", Help: "Activities that this worker may run at once."},
 	{Name: MetricWorkerSlotsUsed, Type: Gauge, Unit: "{slot}", Help: "Slots that are taken."},
 	{Name: MetricWorkerSessions, Type: Gauge, Unit: "{session}", Help: "Sessions that this worker has."},
 	{Name: MetricWorkerStuck, Type: Gauge, Unit: "{activity}",
 		Help: "Activities that were given up and still run: they ignore their contexts."},
-	{Name: MetricWorkerHeld, Type: Gauge, Unit: "{work}", Help: "Work that this worker has taken and not settled."},
+	{Name: MetricWorkerHeld, Type: Gauge, Unit: "{task}",
+		Help: "Activity tasks that this worker has taken and not settled."},
 	{Name: MetricWorkerPublish, Type: Histogram, Unit: "s", Labels: labels(LabelOutcome), Buckets: quick,
 		Help: "How long it took until completions that were published in one go were taken by their orchestrators, " +
 			"or stored by the broker."},
 
-	// Queues over HTTP.
-	{Name: MetricQueueRequests, Type: Counter, Unit: "{request}", Labels: labels(LabelOperation, LabelStatus),
-		Help: "Requests to queues, by what was asked for and the HTTP status of the answer."},
-	{Name: MetricQueueDuration, Type: Histogram, Unit: "s", Labels: labels(LabelOperation), Buckets: quick,
-		Help: "How long requests to queues have taken."},
-	{Name: MetricQueueItems, Type: Counter, Unit: "{item}", Labels: labels(LabelChange),
-		Help: "Items of queues, by what has become of them: pushed, popped, acknowledged, returned, expired (the " +
+	// Job queues.
+	{Name: MetricJobsRequests, Type: Counter, Unit: "{request}", Labels: labels(LabelOperation, LabelStatus),
+		Help: "Requests to job queues, by what was asked for and the HTTP status of the answer."},
+	{Name: MetricJobsDuration, Type: Histogram, Unit: "s", Labels: labels(LabelOperation), Buckets: quick,
+		Help: "How long requests to job queues have taken."},
+	{Name: MetricJobs, Type: Counter, Unit: "{job}", Labels: labels(LabelChange),
+		Help: "Jobs, by what has become of them: pushed, popped, acknowledged, returned, expired (the " +
 			"lock was not ended in time), died (tried too often), or started as instances."},
-	{Name: MetricQueueDepth, Type: Gauge, Unit: "{item}", Labels: labels(LabelQueue),
-		Help: "Items that can be popped; of the first 100 queues, told by all who serve them."},
-	{Name: MetricQueueLocked, Type: Gauge, Unit: "{item}", Labels: labels(LabelQueue),
-		Help: "Items that are popped and not acknowledged."},
-	{Name: MetricQueueDead, Type: Gauge, Unit: "{item}", Labels: labels(LabelQueue),
-		Help: "Items that nobody gets any more because they were tried too often."},
-	{Name: MetricQueueOldest, Type: Gauge, Unit: "s", Labels: labels(LabelQueue),
-		Help: "How old the oldest item is that can be popped."},
+	{Name: MetricJobsDepth, Type: Gauge, Unit: "{job}", Labels: labels(LabelQueue),
+		Help: "Jobs that can be popped; of the first 100 job queues, exported by each process that serves them."},
+	{Name: MetricJobsLocked, Type: Gauge, Unit: "{job}", Labels: labels(LabelQueue),
+		Help: "Jobs that are popped and not acknowledged."},
+	{Name: MetricJobsDead, Type: Gauge, Unit: "{job}", Labels: labels(LabelQueue),
+		Help: "Dead jobs: they were tried too often, and no pop returns them."},
+	{Name: MetricJobsOldest, Type: Gauge, Unit: "s", Labels: labels(LabelQueue),
+		Help: "How old the oldest job is that can be popped."},
 
 	// The database and the broker.
 	{Name: MetricStoreDuration, Type: Histogram, Unit: "s", Labels: labels(LabelOperation, LabelStatus), Buckets: quick,
@@ -461,15 +462,16 @@ var described = []Described{
 		Help: "Messages that went over the connection to NATS, what the protocol needs included."},
 	{Name: MetricNATSBytes, Type: ObservedCounter, Unit: "By", Labels: labels(LabelDirection),
 		Help: "Bytes of those messages."},
-	{Name: MetricNATSShortWay, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome),
+	{Name: MetricNATSDirect, Type: ObservedCounter, Unit: "{message}", Labels: labels(LabelOutcome),
 		Help: "What workers have sent straight to an orchestrator, results and that work has begun, and " +
-			"orchestrators to a worker, which is work, by what became of it: taken, or passed_on to the stream."},
+			"orchestrators to a worker, which is work, by what became of it: delivered, or stored in a stream after " +
+			"all."},
 }
 
 // Descriptions lists all metrics.
 func Descriptions() []Described { return append([]Described(nil), described...) }
 
-// Reference says in Markdown what metrics there are.
+// Reference returns the reference of all metrics in Markdown.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString("\n| metric | where Prometheus reads it | type | unit | labels | what it tells |\n| --- | --- | " +

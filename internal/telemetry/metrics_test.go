@@ -25,7 +25,9 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -60,8 +62,8 @@ type code map[string][]string
 func (c code) Names() []string               { return slices.Sorted(maps.Keys(c)) }
 func (c code) Versions(name string) []string { return c[name] }
 
-// values gives all series: counters and gauges with their values, histograms with their counts, and
-// with their sums behind " sum".
+// values returns all series: counters and gauges with their values, histograms with their counts,
+// and with their sums behind " sum".
 func (r *recorded) values() map[string]float64 {
 	r.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -143,7 +145,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// TestReference checks that the reference in the documents is what the table says.
+// TestReference checks that the reference in the documents equals the table.
 func TestReference(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "metrics.md")
 	have, err := os.ReadFile(page)
@@ -165,38 +167,39 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// ---- What is recorded.
+// ---- Recording.
 
 func TestNobodyRecords(t *testing.T) {
 	var m *telemetry.Metrics
 	m.Orchestrations(code{"order": {"1.0.0"}})
-	m.Turn(&round.Turn{}, nil)
-	m.Decided("", &round.Turn{}, telemetry.FromMemory, 0, 0)
-	m.Phase(telemetry.PhaseAck, 0)
-	m.Appended(1)
-	m.Commit("stored", 1, 1)
-	m.CommitStatus("committed", 1)
-	m.Loaded("found", 1)
-	m.Evicted()
-	m.Receipt(events.VerbStart, round.Receipt{})
-	m.Redelivered(events.VerbStart, true)
-	m.HandedOver(true)
-	m.DeadLettered("rondo", "rondo.start.a.b", "poison")
-	m.Published(true, 1, 0, nil)
-	m.Swept(1)
-	m.Healed(1)
-	m.Step("order", 0, nil)
-	m.Finished(telemetry.Work{}, "", nil, 0)
-	m.Begun(telemetry.Work{}, 0)
-	m.Delivered(telemetry.Work{}, true, true)
-	m.Heartbeat("pack")
-	m.RateLimited("pack")
-	m.Completed(0, nil)
-	m.Count("a", 1, nil)
-	m.Measure("b", 1, nil)
+	m.Instances().Turn(&round.Turn{}, nil)
+	m.Rounds().Decided("", &round.Turn{}, telemetry.FromMemory, 0, 0)
+	m.Rounds().Phase(telemetry.PhaseAck, 0)
+	m.Rounds().Appended(1)
+	m.Rounds().Commit("stored", 1, 1)
+	m.Rounds().CommitStatus("committed", 1)
+	m.Rounds().Loaded("found", 1)
+	m.Rounds().Evicted()
+	m.Messages().Receipt(events.VerbStart, round.Receipt{})
+	m.Messages().Redelivered(events.VerbStart, true)
+	m.Messages().HandedOver(true)
+	m.Messages().DeadLettered("rondo", "rondo.start.a.b", "poison")
+	m.Outbox().Published(true, 1, 0, nil)
+	m.Outbox().Swept(1)
+	m.Outbox().Healed(1)
+	m.Instances().Step("order", 0, nil)
+	m.Tasks().Finished(telemetry.Task{}, "", nil, 0)
+	m.Tasks().Begun(telemetry.Task{}, 0)
+	m.Tasks().Delivered(telemetry.Task{}, true, true)
+	m.Tasks().Heartbeat("pack")
+	m.Tasks().RateLimited("pack")
+	m.Tasks().Completed(0, nil)
+	m.Custom().Count("a", 1, nil)
+	m.Custom().Measure("b", 1, nil)
 	m.Watch(nil)()
 	m.Bus(nil)()
-	if m.Activity("x") != "x" || m.Tag("y") != "y" || m.Store(nil) != nil {
+	m.Pool(nil)()
+	if m.Activity("x") != "x" || m.Tag("y") != "y" || m.StoreObserver() != nil {
 		t.Error("without metrics, everything is as it was")
 	}
 }
@@ -212,21 +215,21 @@ func TestTurn(t *testing.T) {
 	event := func(f events.Fact) events.Event { return events.Event{At: monday, Fact: f} }
 	row := round.Row{Name: "order", Version: "2.0.0"}
 	// An instance that continues as new twice, as another orchestration the second time.
-	r.Turn(&round.Turn{Row: row, Executions: []round.Execution{{ID: 1, Events: []events.Event{
-		event(&events.Started{Name: "order", Version: "2.0.0", Input: events.Payload("12345"), Message: "somebody's"}),
+	r.Instances().Turn(&round.Turn{Row: row, Executions: []round.Execution{{ID: 1, Events: []events.Event{
+		event(&events.Started{Name: "order", Version: "2.0.0", Input: codec.Payload("12345"), Message: "somebody's"}),
 		event(&events.ChildStarted{Name: "parcel"}), event(&events.ChildStarted{Name: "elsewhere"}),
-		event(&events.ActivityScheduled{Name: "pack", Input: events.Payload("123")}),
+		event(&events.ActivityScheduled{Name: "pack", Input: codec.Payload("123")}),
 	}}}}, nil)
-	r.Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Former: []round.Row{row},
+	r.Instances().Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Former: []round.Row{row},
 		Executions: []round.Execution{
-			{ID: 1, Events: []events.Event{event(&events.ActivityCompleted{Result: events.Payload("12")}),
+			{ID: 1, Events: []events.Event{event(&events.ActivityCompleted{Result: codec.Payload("12")}),
 				event(&events.ContinuedAsNew{})}},
 			{ID: 2, Events: []events.Event{event(&events.Started{Name: "parcel", Version: "1.0.0", Previous: 1,
 				Parent: &events.Parent{}, Message: "somebody's"})}},
 		}, Over: []round.Over{
 			{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: in(3 * second)},
 			{Kind: round.OverChild, Name: "parcel", Begun: monday, Ended: in(5 * second)},
-			{Kind: round.OverChild, Name: "elsewhere", Begun: monday, Ended: in(7 * second), Error: &events.Error{}},
+			{Kind: round.OverChild, Name: "elsewhere", Begun: monday, Ended: in(7 * second), Error: &failure.Error{}},
 			{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: in(second), GivenUp: true},
 			{Kind: round.OverTimer, Begun: monday, Due: in(2 * second), Ended: in(2500 * time.Millisecond)},
 			{Kind: round.OverTimer, Begun: monday, Due: in(2 * second), Ended: in(second), GivenUp: true},
@@ -234,21 +237,22 @@ func TestTurn(t *testing.T) {
 			{Kind: round.OverExecution, Name: "order", Version: "2.0.0", Status: round.ContinuedAsNew, Begun: monday,
 				Since: monday, Ended: in(10 * second), Rounds: 4, Events: 9, Bytes: 900},
 		}}, nil)
-	poison := &events.Error{Kind: events.Poison}
-	r.Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Fault: poison,
+	poison := &failure.Error{Kind: failure.Poison}
+	r.Instances().Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Fault: poison,
 		Executions: []round.Execution{{ID: 2, Events: []events.Event{event(&events.Failed{Error: poison})}}},
 		Over: []round.Over{
 			{Kind: round.OverExecution, Name: "parcel", Version: "1.0.0", Status: round.Failed, Error: poison,
 				Begun: in(10 * second), Since: monday, Ended: in(time.Minute), Rounds: 1, Events: 3, Bytes: 300},
 		}}, nil)
-	// Who starts it, and what nobody here knows.
+	// The origins of executions, and names that are not registered here.
 	for _, s := range []*events.Started{
 		{Name: "order", Version: "1.0.0", Parent: &events.Parent{}},
 		{Name: "order", Version: "1.0.0", Message: events.MessageID(events.VerbStart, "i", events.Ref{})},
 		{Name: "order", Version: "1.0.0", Message: "every day"}, {Name: "order", Version: "9.9.9"},
 		{Name: "made up", Version: "1.0.0"},
 	} {
-		r.Turn(&round.Turn{Executions: []round.Execution{{Events: []events.Event{event(s)}}}}, func(id string) bool {
+		turn := &round.Turn{Executions: []round.Execution{{Events: []events.Event{event(s)}}}}
+		r.Instances().Turn(turn, func(id string) bool {
 			return id == "every day"
 		})
 	}
@@ -293,32 +297,34 @@ func TestTurn(t *testing.T) {
 func TestRoundsAndMessages(t *testing.T) {
 	r := record(t)
 	turn := &round.Turn{Row: round.Row{Name: "order"}, Replayed: 40, Receipts: make([]round.Receipt, 3)}
-	r.Decided("order", turn, telemetry.FromHistory, 2*second, second)
-	r.Phase(telemetry.PhaseTotal, 9*second)
-	r.Phase(telemetry.PhaseAck, -second) // clocks differ
-	r.Appended(5)
-	r.Commit("stored", 2, 7)
-	r.Commit(history.Ambiguous.String(), 1, 3)
-	r.CommitStatus(history.Conflict.String(), 2)
-	r.Loaded("found", 4)
-	r.Loaded("failed", 0)
-	r.Evicted()
-	r.NearLimit("fulfil", "values")
-	r.Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted})
-	r.Receipt(events.VerbStart, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(history.Deleted.String())})
-	r.Receipt(events.VerbEvent, round.Receipt{Verdict: round.Returned, Reason: round.NotKnownHere, After: second})
-	r.Receipt(events.VerbQueue, round.Receipt{Verdict: round.Dead, Reason: round.MailboxFull})
-	r.Redelivered(events.VerbTimer, false)
-	r.Redelivered(events.VerbTimer, true)
-	r.HandedOver(true)
-	r.HandedOver(false)
-	r.DeadLettered("rondo", "rondo.queue.letters.i", "mailbox_full")
-	r.DeadLettered("rondo", "somewhere.else", "refused")
-	r.Published(false, 6, second, nil)
-	r.Published(true, 2, second, errors.New("no"))
-	r.Swept(3)
-	r.Healed(2)
-	r.Step("order", second, &events.Error{Kind: events.Timeout, Type: events.TimeoutStartToClose})
+	r.Rounds().Decided("order", turn, telemetry.FromHistory, 2*second, second)
+	r.Rounds().Phase(telemetry.PhaseTotal, 9*second)
+	r.Rounds().Phase(telemetry.PhaseAck, -second) // clocks differ
+	r.Rounds().Appended(5)
+	r.Rounds().Commit("stored", 2, 7)
+	r.Rounds().Commit(history.Ambiguous.String(), 1, 3)
+	r.Rounds().CommitStatus(history.Conflict.String(), 2)
+	r.Rounds().Loaded("found", 4)
+	r.Rounds().Loaded("failed", 0)
+	r.Rounds().Evicted()
+	r.Rounds().NearLimit("fulfil", "values")
+	r.Messages().Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted})
+	r.Messages().Receipt(events.VerbStart,
+		round.Receipt{Verdict: round.Ignored, Reason: round.Reason(history.Deleted.String())})
+	r.Messages().Receipt(events.VerbEvent,
+		round.Receipt{Verdict: round.Returned, Reason: round.NotKnownHere, After: second})
+	r.Messages().Receipt(events.VerbMailbox, round.Receipt{Verdict: round.Dead, Reason: round.MailboxFull})
+	r.Messages().Redelivered(events.VerbTimer, false)
+	r.Messages().Redelivered(events.VerbTimer, true)
+	r.Messages().HandedOver(true)
+	r.Messages().HandedOver(false)
+	r.Messages().DeadLettered("rondo", "rondo.mailbox.letters.i", "mailbox_full")
+	r.Messages().DeadLettered("rondo", "somewhere.else", "refused")
+	r.Outbox().Published(false, 6, second, nil)
+	r.Outbox().Published(true, 2, second, errors.New("no"))
+	r.Outbox().Swept(3)
+	r.Outbox().Healed(2)
+	r.Instances().Step("order", second, &failure.Error{Kind: failure.Timeout, Type: failure.TimeoutStartToClose})
 	r.has(map[string]float64{
 		"rondo.rounds{orchestration=order,source=history}":                          1,
 		"rondo.replayed.events{orchestration=order}":                                40,
@@ -337,15 +343,15 @@ func TestRoundsAndMessages(t *testing.T) {
 		"rondo.turns{outcome=conflict}":                                             2,
 		"rondo.instance.loads{outcome=found}":                                       4,
 		"rondo.instance.evictions{}":                                                1,
-		"rondo.receipts{reason=taken,verb=work-done,verdict=accepted}":              1,
+		"rondo.receipts{reason=taken,verb=task-done,verdict=accepted}":              1,
 		"rondo.receipts{reason=deleted,verb=start,verdict=ignored}":                 1,
 		"rondo.receipts{reason=unregistered,verb=event,verdict=returned}":           1,
-		"rondo.receipts{reason=mailbox_full,verb=queue,verdict=dead}":               1,
+		"rondo.receipts{reason=mailbox_full,verb=mailbox,verdict=dead}":             1,
 		"rondo.messages.redelivered{verb=timer-due}":                                2,
-		"rondo.messages.suspected{verb=timer-due}":                                  1,
+		"rondo.messages.quarantined{verb=timer-due}":                                1,
 		"rondo.messages.handed_over{outcome=accepted}":                              1,
 		"rondo.messages.handed_over{outcome=refused}":                               1,
-		"rondo.dead_letters{reason=mailbox_full,verb=queue}":                        1,
+		"rondo.dead_letters{reason=mailbox_full,verb=mailbox}":                      1,
 		"rondo.dead_letters{reason=refused,verb=other}":                             1,
 		"rondo.outbox.published{lane=now,outcome=published}":                        6,
 		"rondo.outbox.published{lane=later,outcome=failed}":                         2,
@@ -361,22 +367,22 @@ func TestRoundsAndMessages(t *testing.T) {
 
 func TestWork(t *testing.T) {
 	r := record(t)
-	w := func(attempt int) telemetry.Work {
-		return telemetry.Work{Activity: "pack", Tag: "gpu", Attempt: attempt}
+	w := func(attempt int) telemetry.Task {
+		return telemetry.Task{Activity: "pack", Tag: "gpu", Attempt: attempt}
 	}
-	r.Delivered(w(1), false, false)
-	r.Delivered(w(1), true, false)
-	r.Delivered(w(1), true, true)
-	r.Begun(w(1), 4*second)
-	r.Heartbeat("pack")
-	r.RateLimited("pack")
-	r.Completed(second, nil)
-	r.Finished(w(1), "", nil, 2*second)
-	r.Finished(w(2), "", &events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat}, second)
-	r.Finished(w(3), "", &events.Error{Kind: events.Timeout, Type: "made up"}, second)
-	r.Finished(w(4), "", &events.Error{Kind: "made up"}, second)
-	r.Finished(w(77), telemetry.WorkReturned, nil, -1)
-	r.Finished(w(1), "", &events.Error{Kind: events.Poison}, -1)
+	r.Tasks().Delivered(w(1), false, false)
+	r.Tasks().Delivered(w(1), true, false)
+	r.Tasks().Delivered(w(1), true, true)
+	r.Tasks().Begun(w(1), 4*second)
+	r.Tasks().Heartbeat("pack")
+	r.Tasks().RateLimited("pack")
+	r.Tasks().Completed(second, nil)
+	r.Tasks().Finished(w(1), "", nil, 2*second)
+	r.Tasks().Finished(w(2), "", &failure.Error{Kind: failure.Timeout, Type: failure.TimeoutHeartbeat}, second)
+	r.Tasks().Finished(w(3), "", &failure.Error{Kind: failure.Timeout, Type: "made up"}, second)
+	r.Tasks().Finished(w(4), "", &failure.Error{Kind: "made up"}, second)
+	r.Tasks().Finished(w(77), telemetry.TaskReturned, nil, -1)
+	r.Tasks().Finished(w(1), "", &failure.Error{Kind: failure.Poison}, -1)
 	r.has(map[string]float64{
 		"rondo.activity.deliveries{activity=pack,source=new,tag=gpu}":                          1,
 		"rondo.activity.deliveries{activity=pack,source=again,tag=gpu}":                        1,
@@ -404,13 +410,13 @@ func TestWork(t *testing.T) {
 func TestWatch(t *testing.T) {
 	r := record(t)
 	n := 0.0
-	stop := r.Watch(func(tell telemetry.Tell) {
+	stop := r.Watch(func(record telemetry.Record) {
 		n++
-		tell(telemetry.MetricWorkWaiting, n, "pack", "gpu")
-		tell(telemetry.MetricPartitions, 2)
+		record(telemetry.MetricTaskWaiting, n, "pack", "gpu")
+		record(telemetry.MetricPartitions, 2)
 	})
-	r.has(map[string]float64{"rondo.work.waiting{activity=pack,tag=gpu}": 1, "rondo.partitions.owned{}": 2})
-	r.has(map[string]float64{"rondo.work.waiting{activity=pack,tag=gpu}": 2}) // it is asked for each time
+	r.has(map[string]float64{"rondo.task.waiting{activity=pack,tag=gpu}": 1, "rondo.partitions.owned{}": 2})
+	r.has(map[string]float64{"rondo.task.waiting{activity=pack,tag=gpu}": 2}) // it is asked for each time
 	stop()
 	if got := r.values(); len(got) != 0 {
 		t.Errorf("what nobody tells any more is still there: %v", got)
@@ -432,17 +438,17 @@ func (l *line) RoundTrip(context.Context) (time.Duration, error) {
 
 func TestBus(t *testing.T) {
 	r := record(t)
-	l := &line{broker.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, ShortWay: 9, PassedOn: 10,
+	l := &line{broker.Traffic{Connected: true, In: 1, Out: 2, InBytes: 3, OutBytes: 4, Direct: 9, DirectRefused: 10,
 		Disconnects: 5, Reconnects: 6, SlowConsumers: 7, Errors: 8}, make(chan struct{})}
 	r.Bus(l)
 	r.has(map[string]float64{
 		"rondo.nats.connected{}": 1, "rondo.nats.messages{direction=in}": 1, "rondo.nats.messages{direction=out}": 2,
 		"rondo.nats.io{direction=in}": 3, "rondo.nats.io{direction=out}": 4,
 		"rondo.nats.disconnects{}": 5, "rondo.nats.reconnects{}": 6, "rondo.nats.errors{reason=slow_consumer}": 7,
-		"rondo.nats.errors{reason=other}":     8,
-		"rondo.nats.short_way{outcome=taken}": 9, "rondo.nats.short_way{outcome=passed_on}": 10,
+		"rondo.nats.errors{reason=other}":      8,
+		"rondo.nats.direct{outcome=delivered}": 9, "rondo.nats.direct{outcome=stored}": 10,
 	})
-	<-l.asked // beside whoever reads; nobody waits for it
+	<-l.asked // beside the export, which does not wait for it
 	for r.values()["rondo.nats.round_trip{}"] == 0 {
 		runtime.Gosched()
 	}
@@ -451,23 +457,23 @@ func TestBus(t *testing.T) {
 	r.has(map[string]float64{"rondo.nats.connected{}": 0})
 }
 
-// TestReady asks a process that has not begun, which is beside whoever reads; nobody waits for the
-// answer.
+// TestReady asks a process that has not begun. The check runs beside the export, which does not
+// wait for the answer.
 func TestReady(t *testing.T) {
 	for want, err := range map[float64]error{0: errors.New("it has not begun"), 1: nil} {
 		r := record(t)
 		asked := make(chan struct{})
 		stop := r.Ready(func() error { asked <- struct{}{}; return err })
-		if _, told := r.values()["rondo.ready{}"]; told {
+		if _, open := r.values()["rondo.ready{}"]; open {
 			t.Error("it is told before anybody knows")
 		}
 		<-asked
-		for told := false; !told; _, told = r.values()["rondo.ready{}"] {
+		for open := false; !open; _, open = r.values()["rondo.ready{}"] {
 			runtime.Gosched()
 		}
 		r.has(map[string]float64{"rondo.ready{}": want})
 		stop()
-		if _, told := r.values()["rondo.ready{}"]; told {
+		if _, open := r.values()["rondo.ready{}"]; open {
 			t.Error("it is told after the end")
 		}
 	}
@@ -475,11 +481,11 @@ func TestReady(t *testing.T) {
 
 func TestStore(t *testing.T) {
 	r := record(t)
-	s, err := sqlite.Open(t.Context(), ":memory:", sqlite.Options{})
+	m, err := sqlite.Open(t.Context(), ":memory:", sqlite.Options{Observer: r.StoreObserver()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := r.Store(s)
+	stop := r.Pool(m)
 	if _, err := m.Instance(t.Context(), "nobody"); !errors.Is(err, history.ErrNoInstance) {
 		t.Error(err)
 	}
@@ -508,8 +514,9 @@ func TestStore(t *testing.T) {
 		"rondo.store.errors{class=retry,operation=ping}":                1,
 		"rondo.store.connections{state=used}":                           0,
 		"rondo.store.connections.limit{}": got["rondo.store.connections{state=idle}"] +
-			unopened(s),
+			unopened(m),
 	})
+	stop()
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
@@ -520,94 +527,21 @@ func TestStore(t *testing.T) {
 
 func unopened(s *sqlite.Store) float64 { p := s.Pool(); return float64(p.Limit - p.Used - p.Idle) }
 
-// ---- What orchestrations measure.
-
-func TestCustom(t *testing.T) {
-	r := record(t)
-	size := []attribute.KeyValue{attribute.String("size", "small")}
-	r.Count("shop.parcels", 2, size)
-	r.Count("shop.parcels", 0.5, size)
-	r.Count("shop.parcels", 1, nil)
-	r.Measure("shop.weight", 12.5, size)
-	r.Measure("shop.weight", 7.5,
-		append(size, attribute.String("le", "1"), attribute.String("__name__", "x"), attribute.String("text", "\xff")))
-	r.has(map[string]float64{
-		"shop.parcels{size=small}": 2.5, "shop.parcels{}": 1, "shop.weight{size=small} sum": 12.5,
-		"shop.weight{size=small,text=?} sum": 7.5,
-	})
-	if r.log.Len() > 0 {
-		t.Error(r.log)
-	}
-}
-
-func TestCustomRefused(t *testing.T) {
-	r := record(t)
-	r.Count("shop.parcels", 1, nil)
-	before := len(r.values())
-	for _, bad := range []struct {
-		record func()
-		why    string
-	}{
-		{func() { r.Count("rondo.rounds", 1, nil) }, "those of others"},
-		{func() { r.Count("Rondo-Rounds", 1, nil) }, "those of others"},
-		{func() { r.Measure("go.memory.used", 1, nil) }, "those of others"},
-		{func() { r.Measure("shop.parcels", 1, nil) }, "counted in one place and measured in another"},
-		{func() { r.Count("Shop_Parcels.Total", 1, nil) }, "the same name as shop.parcels"},
-		{func() { r.Count("1st", 1, nil) }, "it is no name"},
-		{func() { r.Count("", 1, nil) }, "it is no name"},
-		{func() { r.Measure("a b", 1, nil) }, "it is no name"},
-		{func() { r.Count("shop.parcels", -1, nil) }, "can only be increased"},
-		{func() { r.Measure("shop.size", math.NaN(), nil) }, "cannot be measured"},
-	} {
-		r.log.Reset()
-		for range 3 {
-			bad.record()
-		}
-		if n := strings.Count(r.log.String(), "level=WARN"); n != 1 || !strings.Contains(r.log.String(), bad.why) {
-			t.Errorf("want one warning that says %q, not:\n%s", bad.why, r.log)
-		}
-	}
-	if got := r.values(); len(got) != before || got["shop.parcels{}"] != 1 {
-		t.Errorf("what was refused was recorded: %v", got)
-	}
-}
-
-func TestCustomIsBounded(t *testing.T) {
-	r := record(t)
-	for i := range 1000 {
-		r.Count(fmt.Sprintf("order.%d", i), 1, nil)
-		r.Count(fmt.Sprintf("order %d", i), 1, nil)
-	}
-	r.Count("order.7", 1, nil)
-	if got := r.values(); len(got) != 200 || got["order.7{}"] != 2 {
-		t.Errorf("%d metrics were made", len(got))
-	}
-	if n := strings.Count(r.log.String(), "level=WARN"); n > 200 {
-		t.Errorf("%d warnings", n)
-	}
-	for i := range 10_000 {
-		r.Count("order.8", 1, []attribute.KeyValue{attribute.Int("order", i)})
-	}
-	if got := r.values(); len(got) > 200+2000 {
-		t.Errorf("%d series", len(got))
-	}
-}
-
 // ---- How many series there are.
 
-// anybody makes up names.
+// [anybody] returns a made-up name.
 func anybody(chance *rand.Rand) string { return fmt.Sprintf("made-up-%x", chance.Uint64()) }
 
-// live records what instances do whose names, tags and errors are made up wherever somebody who
-// sends messages can make them up.
+// live records instances whose names, tags and errors are made up, as far as clients can make them
+// up.
 func (r *recorded) live(chance *rand.Rand, instances int) {
 	for i := range instances {
 		name, version := [...]string{"order", "parcel", anybody(chance)}[chance.IntN(3)],
 			[...]string{"1.0.0", "2.0.0", anybody(chance)}[chance.IntN(3)]
 		activity := fmt.Sprintf("activity-%d", i%100)
-		kind := [...]events.ErrorKind{events.Application, events.Timeout, events.Poison,
-			events.ErrorKind(anybody(chance))}[i/100%4]
-		failed := &events.Error{Kind: kind, Type: anybody(chance), Message: anybody(chance)}
+		kind := [...]failure.Kind{failure.Application, failure.Timeout, failure.Poison,
+			failure.Kind(anybody(chance))}[i/100%4]
+		failed := &failure.Error{Kind: kind, Type: anybody(chance), Message: anybody(chance)}
 		status := []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated,
 			round.ContinuedAsNew}[chance.IntN(5)]
 		verb := []events.Verb{events.VerbStart, events.VerbEvent, events.VerbDone, events.VerbTimer}[chance.IntN(4)]
@@ -621,25 +555,25 @@ func (r *recorded) live(chance *rand.Rand, instances int) {
 			}}}, Over: []round.Over{
 				{Kind: round.OverActivity, Name: anybody(chance), Tag: anybody(chance), Error: failed},
 				{Kind: round.OverChild, Name: anybody(chance)}, {Kind: round.OverEvent, Name: anybody(chance)},
-				{Kind: round.OverQueue, Name: anybody(chance)}, {Kind: round.OverTimer},
+				{Kind: round.OverMailbox, Name: anybody(chance)}, {Kind: round.OverTimer},
 				{Kind: round.OverExecution, Name: name, Version: version, Status: status, Error: failed},
 			}}
-		r.Turn(t, nil)
-		r.Decided(t.Row.Name, t, telemetry.Source(chance.IntN(3)), 0, 0)
-		r.Step(name, 0, failed)
-		r.Receipt(verb, round.Receipt{Verdict: round.Ignored, Reason: round.HasEnded, Detail: anybody(chance)})
-		r.DeadLettered("rondo", "rondo."+anybody(chance)+".x",
+		r.Instances().Turn(t, nil)
+		r.Rounds().Decided(t.Row.Name, t, telemetry.Source(chance.IntN(3)), 0, 0)
+		r.Instances().Step(name, 0, failed)
+		r.Messages().Receipt(verb,
+			round.Receipt{Verdict: round.Ignored, Reason: round.HasEnded, Detail: anybody(chance)})
+		r.Messages().DeadLettered("rondo", "rondo."+anybody(chance)+".x",
 			[...]string{"poison", "refused", "malformed"}[chance.IntN(3)])
-		w := telemetry.Work{Activity: activity, Tag: anybody(chance), Attempt: i / 400 % 6}
-		r.Delivered(w, i/100%2 == 0, false)
-		r.Begun(w, 0)
-		r.Heartbeat(activity)
-		r.Finished(w, "", failed, 0)
+		w := telemetry.Task{Activity: activity, Tag: anybody(chance), Attempt: i / 400 % 6}
+		r.Tasks().Delivered(w, i/100%2 == 0, false)
+		r.Tasks().Begun(w, 0)
+		r.Tasks().Heartbeat(activity)
+		r.Tasks().Finished(w, "", failed, 0)
 	}
 }
 
-// TestSeriesAreBounded checks that what there is in the code and in the engine bounds the series,
-// and not what people send.
+// TestSeriesAreBounded checks that the code and the engine bound the series, whatever clients send.
 func TestSeriesAreBounded(t *testing.T) {
 	r := record(t)
 	chance := rand.New(rand.NewPCG(1, 2))
@@ -656,7 +590,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	const instances = 10_000 // enough that everything that can occur has
 	r.live(chance, instances)
 	before := count()
-	// Two orchestrations, with their two versions and what is not registered; a hundred activities;
+	// Two orchestrations, with their two versions and unregistered ones; a hundred activities;
 	// fifty tags and the others.
 	const orchestrations, versions, tags, children, kinds, outcomes = 3, 6, 51, 201, 4, 4
 	for name, most := range map[string]int{
@@ -688,7 +622,16 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// ---- What it costs.
+// ---- Costs.
+
+// BenchmarkStoreOperation records an operation of the store.
+func BenchmarkStoreOperation(b *testing.B) {
+	observe := record(b).StoreObserver()
+	b.ReportAllocs()
+	for b.Loop() {
+		observe("commit", time.Millisecond, nil)
+	}
+}
 
 // BenchmarkMetricsOfRound is everything that is recorded because of one round with one message that
 // completes an activity and asks for another one.
@@ -696,32 +639,32 @@ func BenchmarkMetricsOfRound(b *testing.B) {
 	r := record(b)
 	turn := &round.Turn{Row: round.Row{Name: "order", Version: "1.0.0"}, Receipts: make([]round.Receipt, 1),
 		Executions: []round.Execution{{ID: 1, Events: []events.Event{
-			{Fact: &events.ActivityCompleted{Result: events.Payload("1")}},
-			{Fact: &events.ActivityScheduled{Name: "pack", Input: events.Payload("1")}},
+			{Fact: &events.ActivityCompleted{Result: codec.Payload("1")}},
+			{Fact: &events.ActivityScheduled{Name: "pack", Input: codec.Payload("1")}},
 		}}}, Over: []round.Over{{Kind: round.OverActivity, Name: "pack", Begun: monday, Ended: monday}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Decided(turn.Row.Name, turn, telemetry.FromMemory, time.Microsecond, time.Microsecond)
-		r.Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted, Reason: round.Taken})
-		r.Phase(telemetry.PhaseAck, time.Microsecond)
-		r.Phase(telemetry.PhaseTotal, time.Microsecond)
-		r.CommitStatus("committed", 1)
-		r.Phase(telemetry.PhaseBatch, time.Microsecond)
-		r.Phase(telemetry.PhaseCommit, time.Microsecond)
-		r.Phase(telemetry.PhasePublish, time.Microsecond)
-		r.Appended(2)
-		r.Turn(turn, nil)
+		r.Rounds().Decided(turn.Row.Name, turn, telemetry.FromMemory, time.Microsecond, time.Microsecond)
+		r.Messages().Receipt(events.VerbDone, round.Receipt{Verdict: round.Accepted, Reason: round.Taken})
+		r.Rounds().Phase(telemetry.PhaseAck, time.Microsecond)
+		r.Rounds().Phase(telemetry.PhaseTotal, time.Microsecond)
+		r.Rounds().CommitStatus("committed", 1)
+		r.Rounds().Phase(telemetry.PhaseBatch, time.Microsecond)
+		r.Rounds().Phase(telemetry.PhaseCommit, time.Microsecond)
+		r.Rounds().Phase(telemetry.PhasePublish, time.Microsecond)
+		r.Rounds().Appended(2)
+		r.Instances().Turn(turn, nil)
 	}
 }
 
 // BenchmarkMetricsOfWork is everything that a worker records because of one execution.
 func BenchmarkMetricsOfWork(b *testing.B) {
 	r := record(b)
-	w := telemetry.Work{Activity: "pack", Tag: "gpu", Attempt: 1}
+	w := telemetry.Task{Activity: "pack", Tag: "gpu", Attempt: 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Delivered(w, false, false)
-		r.Begun(w, time.Millisecond)
-		r.Finished(w, "", nil, time.Millisecond)
+		r.Tasks().Delivered(w, false, false)
+		r.Tasks().Begun(w, time.Millisecond)
+		r.Tasks().Finished(w, "", nil, time.Millisecond)
 	}
 }

@@ -1,13 +1,13 @@
 package telemetry
 
-// The names of everything that is told, in one place: what others build dashboards and queries on
-// does not change by accident.
+// The names in all telemetry, in one place: users build dashboards and queries on them, so they
+// must not change by accident.
 
-// Scope is the name under which spans and metrics are told.
+// Scope is the instrumentation scope of spans and metrics.
 const Scope = "github.com/rondo-run/rondo"
 
-// What spans are called. What follows is the name of an orchestration, an activity or a step, which
-// code has given: never what somebody sends.
+// The names of spans. The name of an orchestration, an activity or a step follows, which code has
+// given: never a text from a message.
 const (
 	spanOrchestration = "orchestration "
 	spanRound         = "round "
@@ -18,7 +18,7 @@ const (
 	spanOwn           = "span " // of the author's own
 	spanTimer         = "timer"
 	spanEvent         = "event"
-	spanQueue         = "queue"
+	spanMailbox       = "mailbox"
 )
 
 // The attributes of spans. Those of metrics are a subset with few values.
@@ -33,13 +33,13 @@ const (
 	attrWorker        = "rondo.worker"
 	attrSession       = "rondo.session"
 	attrStatus        = "rondo.status"
-	attrEvent         = "rondo.event"      // the number of the event in history that opened it
-	attrName          = "rondo.name"       // of what was waited for
+	attrEvent         = "rondo.event"      // the number in history of the event that opened it
+	attrName          = "rondo.name"       // of the awaited event, mailbox and so on
 	attrChild         = "rondo.child"      // the child's instance
-	attrGivenUp       = "rondo.given_up"   // nobody waits for it any more
+	attrGivenUp       = "rondo.given_up"   // the code does not wait for it any more
 	attrDue           = "rondo.due"        // when it was due
 	attrLateness      = "rondo.lateness"   // seconds after that
-	attrDeliveries    = "rondo.deliveries" // how often a message was handed out
+	attrDeliveries    = "rondo.deliveries" // deliveries of a message
 	attrPartition     = "rondo.partition"
 	attrEvents        = "rondo.events"   // that it has appended
 	attrSteps         = "rondo.steps"    // that it has begun
@@ -52,6 +52,6 @@ const (
 	attrCommit        = "rondo.commit"   // seconds, of the transaction, with those before it in line
 	attrBatch         = "rondo.batch"    // turns in it
 	attrFault         = "rondo.fault"    // why the engine stopped the instance
-	attrPast          = "rondo.past"     // told by somebody else than the one who did it, who died
+	attrPast          = "rondo.past"     // exported for another process, which had died
 	attrErrorKind     = "rondo.error.kind"
 )

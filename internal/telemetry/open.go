@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// openSpan is the span of an attempt that is under way. Code finds it in its context, and may say
-// more about it; it ends with the attempt, and not before.
+// openSpan is the span of a running attempt. Code finds it in its context, and may add to it; it
+// ends with the attempt, and not before.
 type openSpan struct {
 	noop.Span // has what the interface may get later
 	t         *Tracer
@@ -27,7 +27,7 @@ type openSpan struct {
 	over   bool
 }
 
-// What one span may have, as OpenTelemetry bounds it.
+// The limits of one span, as in OpenTelemetry.
 const (
 	maxAttributes = 128
 	maxEvents     = 128
@@ -36,7 +36,7 @@ const (
 // SpanContext implements trace.Span.
 func (s *openSpan) SpanContext() trace.SpanContext { return s.place }
 
-// TracerProvider implements trace.Span: whoever is instrumented goes on with it.
+// TracerProvider implements trace.Span, for instrumented libraries.
 func (s *openSpan) TracerProvider() trace.TracerProvider { return s.t.Provider }
 
 // IsRecording implements trace.Span.
@@ -46,7 +46,7 @@ func (s *openSpan) IsRecording() bool {
 	return !s.over
 }
 
-// change does something about a span that is not over.
+// change calls do unless the span has ended.
 func (s *openSpan) change(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *openSpan) SetStatus(code codes.Code, why string) {
 	})
 }
 
-// SetAttributes implements trace.Span: what was said last of a key counts.
+// SetAttributes implements trace.Span: the last value of a key counts.
 func (s *openSpan) SetAttributes(about ...attribute.KeyValue) {
 	s.change(func() {
 		for _, a := range about {
@@ -112,7 +112,7 @@ func (s *openSpan) RecordError(err error, options ...trace.EventOption) {
 	}
 }
 
-// end ends it, and tells it.
+// end ends the span, and exports it.
 func (s *openSpan) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,51 +5,55 @@ import (
 	"time"
 )
 
-type queueMetrics struct {
+// JobMetrics records the requests to job queues, and the changes of their jobs. A nil one
+// records nothing.
+type JobMetrics struct {
+	names *first
+
 	requests, items *counter
 	duration        *histogram
 
 	byRoute, byChange, byName *labelled
 }
 
-func (m *queueMetrics) make(i *instruments) {
-	m.requests, m.duration, m.items = i.counter(MetricQueueRequests), i.histogram(MetricQueueDuration),
-		i.counter(MetricQueueItems)
+func (m *JobMetrics) make(i *instruments) {
+	m.requests, m.duration, m.items = i.counter(MetricJobsRequests), i.histogram(MetricJobsDuration),
+		i.counter(MetricJobs)
 	m.byRoute, m.byName, m.byChange = newLabelled(LabelOperation, LabelStatus), newLabelled(LabelOperation),
 		newLabelled(LabelChange)
 }
 
-// What becomes of items of queues.
+// The changes of jobs.
 const (
-	ItemsPushed       = "pushed"
-	ItemsPopped       = "popped"
-	ItemsAcknowledged = "acknowledged"
-	ItemsReturned     = "returned"
-	ItemsExpired      = "expired"
-	ItemsDied         = "died"
-	ItemsStarted      = "started"
+	JobsPushed       = "pushed"
+	JobsPopped       = "popped"
+	JobsAcknowledged = "acknowledged"
+	JobsReturned     = "returned"
+	JobsExpired      = "expired"
+	JobsDied         = "died"
+	JobsStarted      = "started"
 )
 
-// QueueRequest records a request to a queue: what was asked for, and the status of the answer.
-func (m *Metrics) QueueRequest(operation string, status int, d time.Duration) {
+// Request records a request to a job queue: its operation, and the status of the answer.
+func (m *JobMetrics) Request(operation string, status int, d time.Duration) {
 	if m == nil {
 		return
 	}
-	add(m.queues.requests, 1, m.queues.byRoute.of(key{a: operation, b: strconv.Itoa(status)}))
-	took(m.queues.duration, d, m.queues.byName.of(key{a: operation}))
+	add(m.requests, 1, m.byRoute.of(key{a: operation, b: strconv.Itoa(status)}))
+	took(m.duration, d, m.byName.of(key{a: operation}))
 }
 
-// QueueItems records what has become of items of queues.
-func (m *Metrics) QueueItems(change string, n int) {
+// Jobs records a change of jobs.
+func (m *JobMetrics) Changed(change string, n int) {
 	if m != nil && n > 0 {
-		add(m.queues.items, n, m.queues.byChange.of(key{a: change}))
+		add(m.items, n, m.byChange.of(key{a: change}))
 	}
 }
 
-// Queue is the label of a queue.
-func (m *Metrics) Queue(name string) string {
+// Label is the label of a job queue.
+func (m *JobMetrics) Label(name string) string {
 	if m == nil {
 		return name
 	}
-	return m.queueNames.of(name)
+	return m.names.of(name)
 }

@@ -11,42 +11,40 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Metrics is what a process counts and measures. It is safe for concurrent use, and a nil one
-// records nothing. What each metric tells stands in the table.
+// Metrics records the metrics of a process: each of its recorders those about one noun. It is safe
+// for concurrent use, and a nil one records nothing. The table describes each metric.
 type Metrics struct {
-	// Logger is told what cannot be recorded; nil is slog.Default. It must not be changed once
-	// something is recorded.
+	// Logger gets the metrics that cannot be recorded; nil is slog.Default. It must not be changed
+	// after the first record.
 	Logger *slog.Logger
 
 	meter metric.Meter
 
-	orchestrations registered
-	children       first
-	activities     first
-	tags           first
-	reasons        first
-	queueNames     first
+	// The names that have labels of their own. Recorders share them.
+	orchestrations                              registered
+	children, activities, tags, reasons, queued first
 
-	instances instanceMetrics
-	rounds    roundMetrics
-	mail      mailMetrics
-	work      workMetrics
+	instances InstanceMetrics
+	rounds    RoundMetrics
+	messages  MessageMetrics
+	outbox    OutboxMetrics
+	tasks     TaskMetrics
 	store     storeMetrics
-	queues    queueMetrics
-	own       custom
+	queues    JobMetrics
+	custom    CustomMetrics
 
 	gauges map[string]observable
 	all    []metric.Observable
 }
 
-// observable is a metric whose value is asked for.
+// observable is a metric whose value is read at each export.
 type observable struct {
 	instrument metric.Float64Observable
 	labels     *labelled
 	most       int // labels
 }
 
-// NewMetrics makes what is recorded with, on a provider.
+// NewMetrics returns metrics that are recorded with a provider.
 func NewMetrics(p metric.MeterProvider) (*Metrics, error) { return newMetrics(p, nil) }
 
 // newMetrics has histograms measured by the SDK, or by own.
@@ -54,13 +52,16 @@ func newMetrics(p metric.MeterProvider, own *histograms) (*Metrics, error) {
 	i := newInstruments(p, own)
 	m := &Metrics{meter: i.meter, gauges: make(map[string]observable)}
 	m.children.most, m.activities.most, m.tags.most, m.reasons.most = maxChildren, maxActivities, maxTags, maxReasons
-	m.instances.make(i)
-	m.rounds.make(i)
-	m.mail.make(i)
-	m.work.make(i)
-	m.store.make(i)
-	m.queues.make(i)
-	m.queueNames.most = maxQueues
+	m.queued.most = maxQueues
+	m.custom.init(i.meter, m.log)
+	m.instances.orchestrations, m.instances.children, m.instances.activities = &m.orchestrations, &m.children,
+		&m.activities
+	m.instances.custom, m.rounds.orchestrations, m.messages.reasons = &m.custom, &m.orchestrations, &m.reasons
+	m.outbox.messages, m.tasks.tags, m.queues.names = &m.messages, &m.tags, &m.queued
+	for _, recorder := range []interface{ make(*instruments) }{&m.instances, &m.rounds, &m.messages, &m.outbox,
+		&m.tasks, &m.store, &m.queues} {
+		recorder.make(i)
+	}
 	for _, d := range described {
 		var o metric.Float64Observable
 		switch d.Type {
@@ -74,18 +75,73 @@ func newMetrics(p metric.MeterProvider, own *histograms) (*Metrics, error) {
 		m.gauges[d.Name] = observable{o, newLabelled(d.Labels...), len(d.Labels)}
 		m.all = append(m.all, o)
 	}
-	m.own.init()
 	if err := i.err(); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return m, nil
 }
 
-// maxQueues bounds the queues that have labels of their own.
+// maxQueues bounds the job queues that have labels of their own.
 const maxQueues = 100
 
 // maxReasons bounds the reasons of dead letters. The engine has about a dozen.
 const maxReasons = 50
+
+// Instances returns the recorder of instances; nil if m is nil.
+func (m *Metrics) Instances() *InstanceMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.instances
+}
+
+// Rounds returns the recorder of rounds; nil if m is nil.
+func (m *Metrics) Rounds() *RoundMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.rounds
+}
+
+// Messages returns the recorder of messages; nil if m is nil.
+func (m *Metrics) Messages() *MessageMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.messages
+}
+
+// Outbox returns the recorder of the outbox; nil if m is nil.
+func (m *Metrics) Outbox() *OutboxMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.outbox
+}
+
+// Tasks returns the recorder of the tasks of a worker; nil if m is nil.
+func (m *Metrics) Tasks() *TaskMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.tasks
+}
+
+// Queues returns the recorder of job queues; nil if m is nil.
+func (m *Metrics) Jobs() *JobMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.queues
+}
+
+// Custom returns the recorder of the metrics that orchestrations define; nil if m is nil.
+func (m *Metrics) Custom() *CustomMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.custom
+}
 
 func (m *Metrics) log() *slog.Logger {
 	if m.Logger != nil {
@@ -94,13 +150,13 @@ func (m *Metrics) log() *slog.Logger {
 	return slog.Default()
 }
 
-// Code is what somebody can run: see [orchestration.Registry].
+// Code has the orchestrations of a process: see [orchestration.Registry].
 type Code interface {
 	Names() []string
 	Versions(name string) []string
 }
 
-// Orchestrations says which orchestrations can be run here. Others have no labels of their own.
+// Orchestrations registers the orchestrations of this process. Others have no labels of their own.
 func (m *Metrics) Orchestrations(code Code) {
 	if m == nil {
 		return
@@ -126,14 +182,14 @@ func (m *Metrics) Tag(tag string) string {
 	return m.tags.of(tag)
 }
 
-// ---- What is asked for.
+// ---- Observed metrics.
 
-// Tell tells the value of a metric that is observed, with the values of its labels in their order.
-type Tell func(name string, value float64, labels ...string)
+// Tell exports the value of an observed metric, with the values of its labels in their order.
+type Record func(name string, value float64, labels ...string)
 
-// Watch has values asked for whenever somebody reads the metrics, until stop is called. What is not
-// told has no value then. It must not block.
-func (m *Metrics) Watch(ask func(tell Tell)) (stop func()) {
+// Watch has each export of metrics call ask, until stop is called. A metric without a call of tell
+// has no value in that export. ask must not block.
+func (m *Metrics) Watch(ask func(record Record)) (stop func()) {
 	if m == nil {
 		return func() {}
 	}
@@ -158,17 +214,17 @@ func (m *Metrics) Watch(ask func(tell Tell)) (stop func()) {
 	return func() { _ = watching.Unregister() } // the only error is that it was done before
 }
 
-// background is what instruments are given: what they record belongs to no trace of their caller's.
+// background is the context for instruments: their records belong to no trace of the caller.
 var background = context.Background()
 
-// counter counts. There are a dozen counts for each round, so it does that itself, and is asked
-// when somebody reads.
+// counter counts. There are a dozen counts for each round, so it does not use the SDK for them, and
+// is read at each export.
 type counter struct {
 	counts sync.Map // of *atomic.Int64 by *series
 }
 
-// tell tells what was counted.
-func (c *counter) tell(_ context.Context, o metric.Int64Observer) error {
+// tell exports the counts.
+func (c *counter) observe(_ context.Context, o metric.Int64Observer) error {
 	c.counts.Range(func(of, n any) bool {
 		o.Observe(n.(*atomic.Int64).Load(), of.(*series).at)
 		return true

@@ -1,32 +1,32 @@
-// Package telemetry is how a process tells what it does: traces, metrics, and what belongs to them
-// in logs. It keeps to OpenTelemetry.
+// Package telemetry exports traces and metrics of a process, and connects logs to them. It follows
+// OpenTelemetry.
 //
-// # Where it goes
+// # Destinations
 //
-// Traces go to where the standard OTEL_* variables say, and nowhere if none of them is set:
-// OTEL_EXPORTER_OTLP_ENDPOINT is enough for a collector. Metrics go there, too, and can always be
-// scraped from /metrics. Which executions are traced is what OTEL_TRACES_SAMPLER says of those that
-// come without a trace; the others are as whoever started them has decided.
+// Traces are exported as the standard OTEL_* variables say, and not at all if none of them is set:
+// OTEL_EXPORTER_OTLP_ENDPOINT is enough for a collector. Metrics are exported there, too, and can
+// always be scraped from /metrics. OTEL_TRACES_SAMPLER decides about executions that are started
+// without a trace; for the others, the client that started them has decided.
 //
 // # A trace
 //
-//	whoever started it
+//	client
 //	└─ orchestration <name>          one execution, from its start to its end
-//	   ├─ round <name>               what the code decided in one go, with links to the messages that caused it
-//	   ├─ activity <name>            from when it was asked for until its result was taken
+//	   ├─ round <name>               one decision of the code, with links to its messages
+//	   ├─ activity <name>            from its scheduling until its result was taken
 //	   │  └─ execute <name>          on a worker
-//	   ├─ timer, event, queue        from when the code waited until it went on
+//	   ├─ timer, event, queue        from the beginning of the wait until its end
 //	   ├─ step <name>                inline
 //	   └─ child <name>
 //	      └─ orchestration <name>    the child's own
 //
 // # Ids
 //
-// The id of a span is made of what it is about: the instance, the execution, the event that opens
-// it (see [events.SpanOf]). So whoever sends a message knows the id of a span that another process
-// tells later, and nothing that happens twice is a second span. Each is told once, when it has
-// ended, by the one whose commit has ended it. What a process that is killed has told and not sent
-// is lost; nothing waits for that.
+// The id of a span is made from its instance, its execution, and the event that opens it (see
+// [events.SpanOf]). So the sender of a message knows the id of a span that another process exports
+// later, and an operation that happens twice has one span. A span is exported once, at its end, by
+// the process whose commit has ended it. If a process is killed, its unsent spans are lost; nothing
+// waits for them.
 package telemetry
 
 import (
@@ -61,37 +61,37 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Service says who tells.
+// Service describes the process in its telemetry.
 type Service struct {
-	// Name is service.name, unless OTEL_SERVICE_NAME says another one. Instance tells it from
-	// others of that name.
+	// Name is service.name, unless OTEL_SERVICE_NAME is set. Instance tells it from others of that
+	// name.
 	Name, Version, Instance string
 	// Environment looks variables up; nil is [os.LookupEnv]. The SDK reads its own from the
 	// process.
 	Environment func(string) (string, bool)
-	// Logger is told what cannot be sent, so it must not send it itself.
+	// Logger logs failures of the export, so it must not export them itself.
 	Logger *slog.Logger
 }
 
-// Telemetry is what a process tells with. Make it with [Start], and end it when everything else has
-// ended.
+// Telemetry has the exporters of a process. Make it with [Start], and end it when everything else
+// has ended.
 type Telemetry struct {
-	// Tracer tells spans; nil if nobody is told.
+	// Tracer exports spans; nil if no traces are exported.
 	Tracer *Tracer
-	// Metrics counts and measures.
+	// Metrics records the metrics.
 	Metrics *Metrics
 	// Meters are for metrics of others.
 	Meters metric.MeterProvider
 	// Scrape serves all metrics in the form of Prometheus.
 	Scrape http.Handler
-	// Logs sends records; nil if nobody has asked for that.
+	// Logs exports records; nil unless the variables ask for that.
 	Logs slog.Handler
 
 	end []func(context.Context) error
 }
 
-// Start begins to tell. The global providers of OpenTelemetry are set, too, so that instrumentation
-// in activities finds them.
+// Start starts the exporters. It also sets the global providers of OpenTelemetry, so that
+// instrumentation in activities finds them.
 func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 	if s.Environment == nil {
 		s.Environment = os.LookupEnv
@@ -119,7 +119,7 @@ func Start(ctx context.Context, s Service) (t *Telemetry, err error) {
 	return t, t.startTraces(ctx, s, of)
 }
 
-// resource says what OpenTelemetry calls the resource: who tells.
+// resource returns the resource of OpenTelemetry: the description of the process.
 func (s Service) resource(ctx context.Context) (*resource.Resource, error) {
 	r, err := resource.New(ctx,
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
@@ -134,7 +134,7 @@ func (s Service) resource(ctx context.Context) (*resource.Resource, error) {
 	return r, err
 }
 
-// startMetrics has metrics scraped, and sent if the variables say so.
+// startMetrics makes metrics available for scraping, and exports them if the variables say so.
 func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Resource) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
@@ -142,7 +142,7 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	}
 	form, own := []otelprometheus.Option{otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo()},
 		(*histograms)(nil)
-	if !s.told("METRICS") {
+	if !s.wants("METRICS") {
 		own = &histograms{since: time.Now()}
 		form = append(form, otelprometheus.WithProducer(own))
 	}
@@ -152,7 +152,7 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	}
 	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithReader(scraped),
 		sdkmetric.WithCardinalityLimit(maxSeries), goroutines}
-	if s.told("METRICS") {
+	if s.wants("METRICS") {
 		reader, err := autoexport.NewMetricReader(ctx)
 		if err != nil {
 			return fmt.Errorf("metrics: %w", err)
@@ -162,15 +162,15 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	provider := sdkmetric.NewMeterProvider(options...)
 	t.end = append(t.end, provider.Shutdown)
 	otel.SetMeterProvider(provider)
-	// One metric that cannot be told must not be why the others are not.
+	// A metric that cannot be exported must not prevent the export of the others.
 	t.Meters, t.Scrape = provider, promhttp.HandlerFor(registry,
 		promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{s.Logger}})
 	if t.Metrics, err = newMetrics(provider, own); err != nil {
 		return err
 	}
 	t.Metrics.Logger = s.Logger
-	t.Metrics.Watch(func(tell Tell) {
-		tell(MetricBuildInfo, 1, s.Version, strconv.Itoa(events.Engine), runtime.Version())
+	t.Metrics.Watch(func(record Record) {
+		record(MetricBuildInfo, 1, s.Version, strconv.Itoa(events.Engine), runtime.Version())
 	})
 	if err := goruntime.Start(goruntime.WithMeterProvider(provider)); err != nil {
 		return fmt.Errorf("metrics: %w", err)
@@ -178,7 +178,7 @@ func (t *Telemetry) startMetrics(ctx context.Context, s Service, of *resource.Re
 	return nil
 }
 
-// scrapeLog is told what cannot be scraped.
+// scrapeLog logs metrics that cannot be scraped.
 type scrapeLog struct{ log *slog.Logger }
 
 // Println implements [promhttp.Logger].
@@ -186,17 +186,17 @@ func (l scrapeLog) Println(v ...any) {
 	l.log.Warn("some metrics could not be scraped", "error", strings.TrimSpace(fmt.Sprintln(v...)))
 }
 
-// goroutines has their number go by a name that Prometheus does not take for part of a histogram.
+// goroutines renames a metric whose name Prometheus takes for part of a histogram.
 var goroutines = sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: "go.goroutine.count"},
 	sdkmetric.Stream{Name: "go.goroutines"}))
 
-// maxSeries bounds the series of one metric. What is beyond it is counted together, with the label
+// maxSeries bounds the series of one metric. Values beyond it are counted together, with the label
 // otel_metric_overflow.
 const maxSeries = 2000
 
-// startTraces has traces sent, if the variables say so.
+// startTraces exports traces, if the variables say so.
 func (t *Telemetry) startTraces(ctx context.Context, s Service, of *resource.Resource) error {
-	if !s.told("TRACES") {
+	if !s.wants("TRACES") {
 		return nil
 	}
 	exporter, err := autoexport.NewSpanExporter(ctx)
@@ -209,10 +209,10 @@ func (t *Telemetry) startTraces(ctx context.Context, s Service, of *resource.Res
 	return nil
 }
 
-// startLogs has logs sent, if OTEL_LOGS_EXPORTER says so. An endpoint alone is not enough: many
+// startLogs exports logs, if OTEL_LOGS_EXPORTER says so. An endpoint alone is not enough: many
 // collectors take traces and metrics there, and answer logs with errors.
 func (t *Telemetry) startLogs(ctx context.Context, s Service, of *resource.Resource) error {
-	if to, _ := s.Environment("OTEL_LOGS_EXPORTER"); strings.TrimSpace(to) == "" || !s.told("LOGS") {
+	if to, _ := s.Environment("OTEL_LOGS_EXPORTER"); strings.TrimSpace(to) == "" || !s.wants("LOGS") {
 		return nil
 	}
 	exporter, err := autoexport.NewLogExporter(ctx)
@@ -226,8 +226,8 @@ func (t *Telemetry) startLogs(ctx context.Context, s Service, of *resource.Resou
 	return nil
 }
 
-// told tells whether the variables want a signal sent anywhere.
-func (s Service) told(signal string) bool {
+// wants reports whether the variables ask for the export of a signal.
+func (s Service) wants(signal string) bool {
 	get := func(name string) string { v, _ := s.Environment(name); return strings.TrimSpace(v) }
 	if strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -238,7 +238,7 @@ func (s Service) told(signal string) bool {
 	return cmp.Or(get("OTEL_EXPORTER_OTLP_ENDPOINT"), get("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT")) != ""
 }
 
-// End sends what has not been sent, as long as the context allows.
+// End exports the remaining telemetry, as long as the context allows.
 func (t *Telemetry) End(ctx context.Context) error {
 	var errs []error
 	for _, end := range t.end {

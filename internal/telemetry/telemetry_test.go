@@ -18,6 +18,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 func start(t *testing.T, variables map[string]string) (*telemetry.Telemetry, error) {
@@ -31,7 +32,7 @@ func start(t *testing.T, variables map[string]string) (*telemetry.Telemetry, err
 	return x, err
 }
 
-// TestWhoIsTold: without any variable, metrics are there and nothing else.
+// TestWhoIsTold: without any variable, there are metrics and nothing else.
 func TestWhoIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		variables map[string]string
@@ -52,8 +53,8 @@ func TestWhoIsTold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if told := x.Tracer != nil; told != c.traces {
-				t.Errorf("traces are told: %v, want %v", told, c.traces)
+			if open := x.Tracer != nil; open != c.traces {
+				t.Errorf("traces are told: %v, want %v", open, c.traces)
 			}
 			counter, err := otel.Meter("test").Int64Counter("shop.parcels")
 			if err != nil {
@@ -95,12 +96,12 @@ func (k *kept) ExportSpans(_ context.Context, s []sdktrace.ReadOnlySpan) error {
 }
 func (*kept) Shutdown(context.Context) error { return nil }
 
-// TestEndedSpan: what is told without having been started is as whole as other spans.
+// TestEndedSpan: a span that is exported without having been started is as complete as others.
 func TestEndedSpan(t *testing.T) {
 	var k kept
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
 	r := aRound()
-	r.Turn.Over[0].Error = &events.Error{Kind: events.Application, Type: "card_declined", Message: "no\nand more"}
+	r.Turn.Over[0].Error = &failure.Error{Kind: failure.Application, Type: "card_declined", Message: "no\nand more"}
 	tracer.Over(r.Turn.Instance, r.Turn.Over, r.Committed)
 	tracer.Round(r)
 	var names []string
@@ -125,7 +126,7 @@ func TestEndedSpan(t *testing.T) {
 	}
 }
 
-// TestCodeSaysMore: code finds the span of its attempt, and may say more about it until it is over.
+// TestCodeSaysMore: code finds the span of its attempt, and may add to it until it has ended.
 func TestCodeSaysMore(t *testing.T) {
 	var k kept
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
@@ -165,7 +166,7 @@ func TestCodeSaysMore(t *testing.T) {
 	}
 }
 
-// TestAttempt: code within an attempt is in its span, whether or not anybody is told.
+// TestAttempt: code within an attempt is in its span, whether or not the span is exported.
 func TestAttempt(t *testing.T) {
 	var k kept
 	tracer := telemetry.NewTracer(sdktrace.NewSimpleSpanProcessor(&k), nil, nil)
@@ -196,7 +197,7 @@ func TestAttempt(t *testing.T) {
 			}
 			_, inner := tracer.Provider.Tracer("of the activity").Start(ctx, "inner")
 			inner.End()
-			end(events.AsError(errors.New("no")))
+			end(failure.From(errors.New("no")))
 			if got := len(k.spans) == 2; got != c.told {
 				t.Fatalf("%d spans are told", len(k.spans))
 			}

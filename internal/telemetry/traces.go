@@ -18,12 +18,13 @@ import (
 
 	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Tracer tells spans. A nil one tells nothing.
+// Tracer exports spans. A nil one exports nothing.
 type Tracer struct {
-	// Provider is for others who tell spans: what activities call.
+	// Provider is for other code that creates spans: libraries that activities call.
 	Provider *sdktrace.TracerProvider
 
 	tracer    trace.Tracer
@@ -31,18 +32,18 @@ type Tracer struct {
 	resource  *resource.Resource
 }
 
-// Sample decides whether anybody is told of a trace that begins with an orchestration. It is
+// Sample decides whether a trace that begins with an orchestration is exported. It is
 // [round.Config.NewTrace].
 func (t *Tracer) Sample(id [16]byte, orchestration string) bool {
 	first := withID(context.Background(), events.Trace{ID: id, Span: [8]byte{1}})
-	// only to ask the sampler; it is never told
+	// only to ask the sampler; the span is never exported
 	_, span := t.tracer.Start(first, spanOrchestration+orchestration, trace.WithSpanKind(trace.SpanKindConsumer))
 	return span.SpanContext().IsSampled()
 }
 
-// ---- What has come to its end.
+// ---- Operations that have ended.
 
-// Over exports what turns have brought to its end. The span of an execution ends no earlier than
+// Over exports the operations that turns have ended. The span of an execution ends no earlier than
 // the commit of its last round, which lies within it.
 func (t *Tracer) Over(instance string, all []round.Over, committed time.Time) {
 	for _, o := range all {
@@ -84,8 +85,8 @@ func (t *Tracer) over(instance string, o round.Over) {
 	case round.OverEvent:
 		s.name = spanEvent
 		add(attribute.String(attrName, o.Name))
-	case round.OverQueue:
-		s.name = spanQueue
+	case round.OverMailbox:
+		s.name = spanMailbox
 		add(attribute.String(attrName, o.Name))
 	case round.OverChild:
 		s.name, s.kind = spanChild+o.Name, trace.SpanKindProducer
@@ -103,10 +104,10 @@ func (t *Tracer) over(instance string, o round.Over) {
 	if !o.Link.IsZero() {
 		s.links = []sdktrace.Link{{SpanContext: spanContext(o.Link)}}
 	}
-	t.tell(s)
+	t.export(s)
 }
 
-// What spans say of the messages that they send or take, in the words of OpenTelemetry.
+// The attributes of spans about the messages that they send or take, as in OpenTelemetry.
 var (
 	messagingNATS = semconv.MessagingSystemKey.String("nats")
 	publishing    = semconv.MessagingOperationName("publish")
@@ -128,12 +129,12 @@ func firstLine(s string) string {
 	return line
 }
 
-// ---- What code tells about itself.
+// ---- Spans of the code's own.
 
-// Told tells of the spans of the code's own that have ended in a turn.
-func (t *Tracer) Told(turn *round.Turn) {
-	for _, x := range turn.Told {
-		if x.Kind != coro.ToldSpan {
+// Told exports the spans of the code's own that have ended in a turn.
+func (t *Tracer) Emit(turn *round.Turn) {
+	for _, x := range turn.Emitted {
+		if x.Kind != coro.EmittedSpan {
 			continue
 		}
 		place := round.ExecutionTrace(turn.Instance, RowOf(turn, x.Execution))
@@ -150,29 +151,30 @@ func (t *Tracer) Told(turn *round.Turn) {
 		if x.Error != nil {
 			s.failed = firstLine(x.Error.Message)
 		}
-		t.tell(s)
+		t.export(s)
 	}
 }
 
 // ---- Rounds.
 
-// Round is a turn with how it went.
+// Round is a turn with the facts of its round.
 type Round struct {
 	Turn *round.Turn
-	// Took are the messages that have changed something.
+	// Took are the messages that the round has accepted.
 	Took []Taken
-	// Partition is where they came from.
+	// Partition is the partition of the messages.
 	Partition int
 	// Hydrated says that the code was in memory.
 	Hydrated bool
-	// Arrived is when the first of the messages came. Decided and Undecided are when the code began
-	// and had ended, Committed when that was done.
+	// Arrived is when the first of the messages arrived. The code ran from Decided to Undecided;
+	// Committed is the end of the commit.
 	Arrived, Decided, Undecided, Committed time.Time
-	// Batch is how many turns were committed together.
+	// Batch is the number of turns in the commit.
 	Batch int
-	// Sent is how many messages follow from it.
+	// Sent is the number of messages that the round sends.
 	Sent int
-	// Past says that somebody else has committed it: only its events tell when.
+	// Past says that another process has committed the turn: the only times are those of its
+	// events.
 	Past bool
 }
 
@@ -183,7 +185,7 @@ type Taken struct {
 	NumDelivered int
 }
 
-// Round tells of a round, of each execution that it has appended to.
+// Round exports a span of a round for each execution that it has appended to.
 func (t *Tracer) Round(r Round) {
 	for n, x := range r.Turn.Executions {
 		row := RowOf(r.Turn, x.ID)
@@ -250,7 +252,7 @@ func (t *Tracer) round(r Round, row round.Row, x round.Execution, place events.T
 	if first { // what caused the round has caused the executions after it, too, but one link is enough
 		s.links = linksTo(r.Took)
 	}
-	t.tell(s)
+	t.export(s)
 }
 
 // isStart reports whether an execution begins with these events.
@@ -259,7 +261,7 @@ func isStart(x round.Execution) bool {
 	return is
 }
 
-// mostDelivered is how often the one of the messages that was handed out most often was.
+// mostDelivered is the highest number of deliveries of a message.
 func mostDelivered(took []Taken) (n int) {
 	for _, m := range took {
 		n = max(n, m.NumDelivered)
@@ -270,7 +272,7 @@ func mostDelivered(took []Taken) (n int) {
 // maxLinks bounds the links of a round, as OpenTelemetry does.
 const maxLinks = 128
 
-// linksTo links to what sent the messages.
+// linksTo links to the senders of the messages.
 func linksTo(took []Taken) (links []sdktrace.Link) {
 	for _, m := range took {
 		if from, ok := events.ParseTrace(m.Trace); ok && len(links) < maxLinks {
@@ -281,29 +283,29 @@ func linksTo(took []Taken) (links []sdktrace.Link) {
 	return links
 }
 
-// ---- What runs outside of rounds: attempts of activities, and of steps.
+// ---- Work outside of rounds: attempts of activities, and of steps.
 
 // Attempt is one attempt to execute an activity, or a step.
 type Attempt struct {
-	// Trace, Baggage and State are what the message brought; or what the instance of a step was
-	// started with.
+	// Trace, TraceState and Baggage come from the message, or for a step from the start of the
+	// instance.
 	Trace, TraceState, Baggage string
 	Name                       string
 	Step                       bool
-	Repeated                   bool // a step that somebody else may have run already
+	Repeated                   bool // a step that another process may have run already
 	Instance, Orchestration    string
 	Ref                        events.Ref // of a step, Event is its number
 	Number                     int        // of the attempt, by the retry policy
-	NumDelivered               int        // how often the work was handed out
+	NumDelivered               int        // deliveries of the activity task
 	Tag, Session, Worker       string
 }
 
-// Begin begins to tell of an attempt. The context has its trace and baggage, so what the code tells
-// or calls belongs to it, also where nobody here is told. From is what messages about it bring
-// along. End has to be called once, with why it has failed.
+// Begin starts the span of an attempt. The context has its trace and baggage, so spans of the code
+// belong to it, even if no traces are exported here. From is the trace context for messages about
+// the attempt. The caller calls end once, with the error of the attempt.
 func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from string,
-	end func(failed *events.Error)) {
-	end = func(*events.Error) {}
+	end func(failed *failure.Error)) {
+	end = func(*failure.Error) {}
 	ctx = a.about(ctx)
 	if b, err := baggage.Parse(a.Baggage); err == nil && b.Len() > 0 {
 		ctx = baggage.ContextWithBaggage(ctx, b)
@@ -320,19 +322,19 @@ func (t *Tracer) Begin(ctx context.Context, a Attempt) (in context.Context, from
 	if t == nil || !within.Sampled {
 		return ctx, a.Trace, end
 	}
-	told := &openSpan{t: t, span: a.span(within)}
-	told.place = spanContext(told.span.place).WithRemote(false).WithTraceState(parent.TraceState())
-	return trace.ContextWithSpan(ctx, told), told.span.place.String(), func(failed *events.Error) {
+	open := &openSpan{t: t, span: a.span(within)}
+	open.place = spanContext(open.span.place).WithRemote(false).WithTraceState(parent.TraceState())
+	return trace.ContextWithSpan(ctx, open), open.span.place.String(), func(failed *failure.Error) {
 		if failed != nil {
-			told.SetAttributes(attribute.String(attrErrorKind, string(failed.Kind)),
+			open.SetAttributes(attribute.String(attrErrorKind, string(failed.Kind)),
 				semconv.ErrorTypeKey.String(cmp.Or(failed.Type, string(failed.Kind))))
-			told.SetStatus(codes.Error, firstLine(failed.Message))
+			open.SetStatus(codes.Error, firstLine(failed.Message))
 		}
-		told.end()
+		open.end()
 	}
 }
 
-// span is what is told of an attempt.
+// span returns the span of an attempt.
 func (a Attempt) span(within events.Trace) span {
 	s := span{within: within.Span, begun: time.Now(), attributes: make([]attribute.KeyValue, 0, 12)}
 	add := func(kv ...attribute.KeyValue) { s.attributes = append(s.attributes, kv...) }
@@ -347,7 +349,7 @@ func (a Attempt) span(within events.Trace) span {
 		}
 	default:
 		s.name, s.kind, id = spanExecute+a.Name, trace.SpanKindConsumer, "execute"
-		if a.NumDelivered > 1 { // work that is handed out again is done again
+		if a.NumDelivered > 1 { // a redelivered task is executed again
 			id += "/" + strconv.Itoa(a.NumDelivered)
 		}
 		add(messagingNATS, processing, processed, attribute.String(attrActivity, a.Name),

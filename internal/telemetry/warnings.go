@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// warnEvery bounds how often it is logged that nothing can be sent: whoever is told for the first
-// time knows what to do, and a collector may be away for hours.
+// warnEvery bounds the warnings about a failing export: the first one is enough for an operator,
+// and a collector may be away for hours.
 const warnEvery = time.Minute
 
-// warnings logs what goes wrong with telling, the first time at once, and then rarely. It
-// implements the ErrorHandler of OpenTelemetry.
+// warnings logs errors of the export, the first one at once, and then rarely. It implements the
+// ErrorHandler of OpenTelemetry.
 type warnings struct {
 	log *slog.Logger
 	now func() time.Time
 
 	mu   sync.Mutex
 	next time.Time
-	left int // what was not logged since
+	left int // errors that were not logged since
 }
 
 func newWarnings(log *slog.Logger) *warnings { return &warnings{log: log, now: time.Now} }

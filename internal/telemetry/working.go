@@ -3,18 +3,21 @@ package telemetry
 import (
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// workMetrics are those of workers.
-type workMetrics struct {
+// TaskMetrics records the work of workers: their tasks, and the publishing of completions. A nil
+// one records nothing.
+type TaskMetrics struct {
+	tags *first
+
 	executions, deliveries, heartbeats, limited *counter
 	duration, queue, publishing                 *histogram
 
 	done, took, from, waited, byName, outcome *labelled
 }
 
-func (m *workMetrics) make(i *instruments) {
+func (m *TaskMetrics) make(i *instruments) {
 	m.executions, m.deliveries = i.counter(MetricActivityExecutions), i.counter(MetricActivityDeliveries)
 	m.heartbeats, m.limited = i.counter(MetricActivityHeartbeats), i.counter(MetricActivityLimited)
 	m.duration, m.queue, m.publishing = i.histogram(MetricActivityDuration), i.histogram(MetricActivityQueue),
@@ -26,23 +29,23 @@ func (m *workMetrics) make(i *instruments) {
 		newLabelled(LabelOutcome)
 }
 
-// Work says which work something is about. The activity must be a registered one.
-type Work struct {
+// Task describes an activity task. The activity must be a registered one.
+type Task struct {
 	Activity, Tag string
 	Attempt       int
 }
 
-// What becomes of work without the function having said so.
+// The outcomes of a task other than that of the function.
 const (
-	WorkPending    = "pending"    // somebody else completes it
-	WorkReturned   = "returned"   // it went back, for another worker
-	WorkCancelled  = "cancelled"  // nobody waits for it any more
-	WorkUnreadable = "unreadable" // it was dead-lettered
+	TaskPending    = "pending"    // another program completes it
+	TaskReturned   = "returned"   // nacked, for another worker
+	TaskCancelled  = "cancelled"  // the instance does not wait for it any more
+	TaskUnreadable = "unreadable" // it was dead-lettered
 )
 
-// Finished records that a worker is done with work. The outcome is one of the above, or "": then
-// failed says it. Took is how long the function has taken; negative if it was not called.
-func (m *Metrics) Finished(w Work, outcome string, failed *events.Error, d time.Duration) {
+// Finished records that a worker has finished a task. The outcome is one of the above, or "": then
+// failed decides. d is how long the function has taken; negative if it was not called.
+func (m *TaskMetrics) Finished(w Task, outcome string, failed *failure.Error, d time.Duration) {
 	if m == nil {
 		return
 	}
@@ -50,22 +53,22 @@ func (m *Metrics) Finished(w Work, outcome string, failed *events.Error, d time.
 		outcome = outcomeOf(failed)
 	}
 	tag := m.tags.of(w.Tag)
-	add(m.work.executions, 1, m.work.done.of(key{w.Activity, tag, outcome, attemptLabel(w.Attempt)}))
+	add(m.executions, 1, m.done.of(key{w.Activity, tag, outcome, attemptLabel(w.Attempt)}))
 	if d >= 0 {
-		took(m.work.duration, d, m.work.took.of(key{a: w.Activity, b: tag, c: outcome}))
+		took(m.duration, d, m.took.of(key{a: w.Activity, b: tag, c: outcome}))
 	}
 }
 
-// Begun records how long work has waited.
-func (m *Metrics) Begun(w Work, waited time.Duration) {
+// Begun records how long a task has waited.
+func (m *TaskMetrics) Begun(w Task, waited time.Duration) {
 	if m != nil {
-		took(m.work.queue, waited, m.work.waited.of(key{a: w.Activity, b: m.tags.of(w.Tag)}))
+		took(m.queue, waited, m.waited.of(key{a: w.Activity, b: m.tags.of(w.Tag)}))
 	}
 }
 
-// Delivered records that work came, and whether it was handed out before or comes from another
+// Delivered records the delivery of a task, and whether it is a redelivery or comes from another
 // worker.
-func (m *Metrics) Delivered(w Work, again, handed bool) {
+func (m *TaskMetrics) Delivered(w Task, again, handed bool) {
 	if m == nil {
 		return
 	}
@@ -73,26 +76,26 @@ func (m *Metrics) Delivered(w Work, again, handed bool) {
 	if handed {
 		source = "worker"
 	}
-	add(m.work.deliveries, 1, m.work.from.of(key{a: w.Activity, b: m.tags.of(w.Tag), c: source}))
+	add(m.deliveries, 1, m.from.of(key{a: w.Activity, b: m.tags.of(w.Tag), c: source}))
 }
 
 // Heartbeat records one.
-func (m *Metrics) Heartbeat(activity string) {
+func (m *TaskMetrics) Heartbeat(activity string) {
 	if m != nil {
-		add(m.work.heartbeats, 1, m.work.byName.of(key{a: activity}))
+		add(m.heartbeats, 1, m.byName.of(key{a: activity}))
 	}
 }
 
-// RateLimited records that work went back because of the rate.
-func (m *Metrics) RateLimited(activity string) {
+// RateLimited records that a task was nacked because of the rate limit.
+func (m *TaskMetrics) RateLimited(activity string) {
 	if m != nil {
-		add(m.work.limited, 1, m.work.byName.of(key{a: activity}))
+		add(m.limited, 1, m.byName.of(key{a: activity}))
 	}
 }
 
-// Completed records that completions were published in one go.
-func (m *Metrics) Completed(d time.Duration, err error) {
+// Completed records that one batch of completions was published.
+func (m *TaskMetrics) Completed(d time.Duration, err error) {
 	if m != nil {
-		took(m.work.publishing, d, m.work.outcome.of(key{a: said(err == nil, "published", "failed")}))
+		took(m.publishing, d, m.outcome.of(key{a: said(err == nil, "published", "failed")}))
 	}
 }

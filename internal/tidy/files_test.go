@@ -15,7 +15,7 @@ var foreignFiles = map[string]string{
 	"README.md main.go":                              "the program that the reader writes",
 	"docs/comparison.md docs/architecture":           "a directory of another product",
 	"docs/feature-table.md pkg/round/testdata/x.txt": "stands for any scenario",
-	"pkg/events/error.go shop/main.go":               "a program of a user",
+	"pkg/failure/failure.go shop/main.go":            "a program of a user",
 	"pkg/history/historytest/doc.go x.txt":           "stands for any scenario",
 }
 

@@ -1,5 +1,5 @@
-// Package timeline tells a history in words: one line for each event, with the time since the first
-// one, its number, and an arrow if it came from outside and was not said by the code.
+// Package timeline prints a history as text: one line for each event, with the time since the first
+// one, its number, and an arrow if it came from outside and not from the code.
 //
 //	0.000s    1  → fulfil 1 is started with {"sku":"piano"}
 //	0.000s    2    reserve is to be executed with {"sku":"piano"}
@@ -10,16 +10,20 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Options say how much is told. The zero value is good.
+// Options are options of the text. The zero value is good.
 type Options struct {
-	// Width is how many letters of a payload are shown; 0 shows 200, -1 all of it.
+	// Width is the number of characters of a payload that are shown; 0 shows 200, -1 all of it.
 	Width int
 	// Absolute shows the time of the clock (UTC) instead of the time since the first event.
 	Absolute bool
@@ -27,22 +31,22 @@ type Options struct {
 
 const defaultWidth = 200
 
-// Teller tells events one after the other. It remembers what those before were about.
-type Teller struct {
+// Printer prints events one after the other. It remembers the subjects of the events before.
+type Printer struct {
 	o     Options
 	began time.Time
-	names map[int64]string // what an event has begun
+	names map[int64]string // the name of each operation, by the event that began it
 }
 
-// New makes a Teller for one execution.
-func New(o Options) *Teller {
+// New makes a Printer for one execution.
+func New(o Options) *Printer {
 	if o.Width == 0 {
 		o.Width = defaultWidth
 	}
-	return &Teller{o: o, names: make(map[int64]string)}
+	return &Printer{o: o, names: make(map[int64]string)}
 }
 
-// Write tells a whole execution.
+// Write prints a whole execution.
 func Write(w io.Writer, x events.Export, o Options) error {
 	t := New(o)
 	for _, e := range x.Events {
@@ -53,8 +57,8 @@ func Write(w io.Writer, x events.Export, o Options) error {
 	return nil
 }
 
-// Line tells one event. Events must come in their order.
-func (t *Teller) Line(e events.Event) string {
+// Line prints one event. Events must come in their order.
+func (t *Printer) Line(e events.Event) string {
 	if t.began.IsZero() {
 		t.began = e.At
 	}
@@ -69,8 +73,8 @@ func (t *Teller) Line(e events.Event) string {
 	return fmt.Sprintf("%9s  %3d  %s%s", at, e.ID, mark, t.words(e))
 }
 
-// since is a time as it is told: seconds, and for long ones days, hours and minutes, too.
-func (t *Teller) since(at time.Time) string {
+// since formats a time: seconds, and for long ones days, hours and minutes, too.
+func (t *Printer) since(at time.Time) string {
 	d := at.Sub(t.began)
 	if d < 100*time.Second {
 		return fmt.Sprintf("%.3fs", d.Seconds())
@@ -84,8 +88,8 @@ func (t *Teller) since(at time.Time) string {
 	return fmt.Sprintf("%dd%02dh%02dm", d/(24*time.Hour), d%(24*time.Hour)/time.Hour, d%time.Hour/time.Minute)
 }
 
-// words says what happened.
-func (t *Teller) words(e events.Event) string {
+// words describes an event.
+func (t *Printer) words(e events.Event) string {
 	switch f := e.Fact.(type) {
 	case *events.Started:
 		return t.started(f)
@@ -126,12 +130,13 @@ func (t *Teller) words(e events.Event) string {
 		return "it takes the new path of " + f.ID
 	case *events.Dropped:
 		return "no longer wanted: " + t.dropped(f)
+	default:
 	}
 	return t.exchange(e)
 }
 
-// exchange says what is about activities, steps, timers, events, queues and other instances.
-func (t *Teller) exchange(e events.Event) string {
+// exchange describes events of activities, steps, timers, events, mailboxes and other instances.
+func (t *Printer) exchange(e events.Event) string {
 	switch f := e.Fact.(type) {
 	case *events.ActivityScheduled:
 		t.names[e.ID] = f.Name
@@ -159,32 +164,32 @@ func (t *Teller) exchange(e events.Event) string {
 		return "it waits for the event " + f.Name + again(f.Again)
 	case *events.EventReceived:
 		return fmt.Sprintf("the event %s comes: %s", f.Name, t.payload(f.Data))
-	case *events.MessageQueued:
-		return fmt.Sprintf("a message comes into the queue %s: %s", f.Queue, t.payload(f.Data))
-	case *events.QueueRead:
+	case *events.MessageReceived:
+		return fmt.Sprintf("a message comes into the mailbox %s: %s", f.Mailbox, t.payload(f.Data))
+	case *events.MailboxRead:
 		if f.Message == 0 {
-			t.names[e.ID] = f.Queue
-			return "it waits for a message in the queue " + f.Queue + again(f.Again)
+			t.names[e.ID] = f.Mailbox
+			return "it waits for a message in the mailbox " + f.Mailbox + again(f.Again)
 		}
-		return fmt.Sprintf("it takes message %d from the queue %s%s", f.Message, f.Queue, again(f.Again))
+		return fmt.Sprintf("it takes message %d from the mailbox %s%s", f.Message, f.Mailbox, again(f.Again))
 	case *events.ChildStarted:
 		t.names[e.ID] = cmp.Or(f.Instance, f.Name)
-		return fmt.Sprintf("the child %s is started: %s with %s", f.Instance, named(f.Name, f.Version),
-			t.payload(f.Input))
+		return fmt.Sprintf("the child %s is started: %s with %s%s", f.Instance, named(f.Name, f.Version),
+			t.payload(f.Input), t.attributes(f.Attributes))
 	case *events.ChildCompleted:
 		return fmt.Sprintf("the child %s is completed with %s", t.name(f.Schedule), t.payload(f.Output))
 	case *events.ChildFailed:
 		return fmt.Sprintf("the child %s has failed: %s", t.name(f.Schedule), t.problem(f.Error))
 	case *events.Launched:
-		return fmt.Sprintf("%s is started on its own: %s with %s", f.Instance, named(f.Name, f.Version),
-			t.payload(f.Input))
+		return t.launched(f)
 	case *events.Sent:
 		return fmt.Sprintf("it sends to the %s %s of %s: %s", f.To, f.Name, f.Instance, t.payload(f.Data))
+	default:
 	}
 	return string(e.Fact.Kind()) // one that is newer than this
 }
 
-// again says why a wait goes on with another one.
+// again explains why another wait follows a wait.
 func again(wait int64) string {
 	if wait == 0 {
 		return ""
@@ -192,7 +197,7 @@ func again(wait int64) string {
 	return fmt.Sprintf(" again: what answered %d is of another type, and was skipped", wait)
 }
 
-func (t *Teller) started(f *events.Started) string {
+func (t *Printer) started(f *events.Started) string {
 	s := fmt.Sprintf("%s is started with %s", named(f.Name, f.Version), t.payload(f.Input))
 	if f.Previous > 0 {
 		s = fmt.Sprintf("%s goes on after execution %d, with %s", named(f.Name, f.Version), f.Previous,
@@ -204,7 +209,7 @@ func (t *Teller) started(f *events.Started) string {
 	return s
 }
 
-func (t *Teller) scheduled(f *events.ActivityScheduled) string {
+func (t *Printer) scheduled(f *events.ActivityScheduled) string {
 	var where string
 	if f.Tag != "" {
 		where += ", by a worker with the tag " + f.Tag
@@ -222,7 +227,38 @@ func (t *Teller) scheduled(f *events.ActivityScheduled) string {
 	return fmt.Sprintf("%s is to be executed with %s%s", f.Name, t.payload(f.Input), where)
 }
 
-func (t *Teller) dropped(f *events.Dropped) string {
+// launched describes a detached start with its options.
+func (t *Printer) launched(f *events.Launched) string {
+	s := fmt.Sprintf("%s is started on its own: %s with %s%s", f.Instance, named(f.Name, f.Version),
+		t.payload(f.Input), t.attributes(f.Attributes))
+	for _, m := range f.Messages {
+		s += fmt.Sprintf(", message for the mailbox %s: %s", m.Mailbox, t.payload(m.Data))
+	}
+	if !f.NotBefore.IsZero() {
+		s += ", not before " + t.moment(f.NotBefore)
+	}
+	switch f.Conflict {
+	case events.RestartFinished:
+		s += ", also if one of the id has ended"
+	case events.ReplaceRunning:
+		s += ", in place of one that runs"
+	case events.KeepExisting, events.RejectExisting: // an existing one stays
+	}
+	return s
+}
+
+func (t *Printer) attributes(all map[string]string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, k+"="+all[k])
+	}
+	return ", attributes " + t.cut(strings.Join(list, " "))
+}
+
+func (t *Printer) dropped(f *events.Dropped) string {
 	var what []string
 	for _, s := range f.Schedules {
 		what = append(what, t.name(s))
@@ -233,23 +269,23 @@ func (t *Teller) dropped(f *events.Dropped) string {
 	return strings.Join(what, ", ")
 }
 
-// name is an event with what it has begun.
-func (t *Teller) name(event int64) string {
+// name is the number of an event with the name of its operation.
+func (t *Printer) name(event int64) string {
 	if n := t.names[event]; n != "" {
 		return fmt.Sprintf("%d (%s)", event, n)
 	}
 	return fmt.Sprint(event)
 }
 
-// moment is a time, as the lines have it.
-func (t *Teller) moment(at time.Time) string {
+// moment formats a time for a line.
+func (t *Printer) moment(at time.Time) string {
 	if t.o.Absolute {
 		return at.UTC().Format("2006-01-02 15:04:05.000")
 	}
 	return t.since(at)
 }
 
-func (t *Teller) payload(p events.Payload) string {
+func (t *Printer) payload(p codec.Payload) string {
 	if len(p) == 0 {
 		return "nothing"
 	}
@@ -257,7 +293,7 @@ func (t *Teller) payload(p events.Payload) string {
 }
 
 // cut shortens a text to the width, and keeps it on one line.
-func (t *Teller) cut(s string) string {
+func (t *Printer) cut(s string) string {
 	s = strings.NewReplacer("\r\n", "⏎", "\n", "⏎", "\r", "⏎", "\t", " ").Replace(s)
 	if t.o.Width < 0 || utf8.RuneCountInString(s) <= t.o.Width {
 		return s
@@ -266,7 +302,7 @@ func (t *Teller) cut(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", string(runes[:t.o.Width]), len(s))
 }
 
-func (t *Teller) problem(err *events.Error) string {
+func (t *Printer) problem(err *failure.Error) string {
 	if err == nil {
 		return "nobody says why"
 	}
@@ -276,21 +312,21 @@ func (t *Teller) problem(err *events.Error) string {
 	return t.cut(err.Error())
 }
 
-func (t *Teller) error(err *events.Error) string {
+func (t *Printer) error(err *failure.Error) string {
 	if err == nil {
 		return ""
 	}
 	return ": " + t.cut(err.Error())
 }
 
-func (t *Teller) reason(r string) string {
+func (t *Printer) reason(r string) string {
 	if r == "" {
 		return ""
 	}
 	return ", because: " + t.cut(r)
 }
 
-func (t *Teller) also(p events.Payload) string {
+func (t *Printer) also(p codec.Payload) string {
 	if len(p) == 0 {
 		return ""
 	}

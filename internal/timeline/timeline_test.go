@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/timeline"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// TestEveryKind tells each kind of event, in full and with as little as it may have. What is said
-// is in testdata.
+// TestEveryKind prints each kind of event, in full and with as little as it may have. The lines are
+// in testdata.
 func TestEveryKind(t *testing.T) {
 	var said strings.Builder
 	for _, kind := range events.Kinds() {
@@ -49,7 +51,7 @@ func TestEveryKind(t *testing.T) {
 	golden(t, "kinds.txt", said.String())
 }
 
-// TestStory tells a history whose events are about each other.
+// TestStory prints a history whose events refer to each other.
 func TestStory(t *testing.T) {
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	x := events.Export{Instance: "order-7", Execution: 1}
@@ -57,17 +59,17 @@ func TestStory(t *testing.T) {
 		x.Events = append(x.Events, events.Event{ID: int64(len(x.Events) + 1), At: began.Add(after), Fact: f})
 	}
 	add(0, &events.Started{Name: "fulfil", Version: "1", Incarnation: "l", Engine: 1,
-		Input: events.Payload(`{"sku":"piano"}`)})
+		Input: codec.Payload(`{"sku":"piano"}`)})
 	add(0, &events.ActivityScheduled{Name: "reserve",
-		Input: events.Payload(`"` + strings.Repeat("é", 300) + `"`), Attempt: 1})
+		Input: codec.Payload(`"` + strings.Repeat("é", 300) + `"`), Attempt: 1})
 	add(21*time.Millisecond,
-		&events.ActivityFailed{Schedule: 2, Error: &events.Error{Type: "busy", Message: "try\nlater"}, Worker: "w-1"})
+		&events.ActivityFailed{Schedule: 2, Error: &failure.Error{Type: "busy", Message: "try\nlater"}, Worker: "w-1"})
 	add(21*time.Millisecond, &events.ActivityScheduled{Name: "reserve", Attempt: 2, First: 2,
 		NotBefore: began.Add(3 * time.Second), Tag: "store"})
-	add(4*time.Second, &events.ActivityCompleted{Schedule: 4, Result: events.Payload(`"r-7"`)})
+	add(4*time.Second, &events.ActivityCompleted{Schedule: 4, Result: codec.Payload(`"r-7"`)})
 	add(4*time.Second, &events.TimerCreated{FireAt: began.Add(50 * time.Hour)})
 	add(4*time.Second, &events.EventAwaited{Name: "approve"})
-	add(3*time.Minute, &events.EventReceived{Wait: 7, Name: "approve", Data: events.Payload(`{"by":"ann"}`)})
+	add(3*time.Minute, &events.EventReceived{Wait: 7, Name: "approve", Data: codec.Payload(`{"by":"ann"}`)})
 	add(3*time.Minute, &events.Dropped{Schedules: []int64{6}, Steps: []int64{2}})
 	add(50*time.Hour, &events.Completed{})
 	var said strings.Builder

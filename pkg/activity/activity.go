@@ -1,8 +1,8 @@
-// Package activity is for those who write activities and those who call them.
+// Package activity is for code that implements activities, and for orchestrations that call them.
 //
-// An activity is an ordinary function that does something in the world: it charges a card, sends a
-// mail, resizes an image. It runs on a worker, is run again when it fails or when its worker dies,
-// and so must stand being run twice; [Info].IdempotencyKey helps with that.
+// An activity is an ordinary function with a side effect: it charges a card, sends an email,
+// resizes an image. It runs on a worker, and runs again when it fails or when its worker dies. So
+// it must stand being run twice; [Info].IdempotencyKey helps with that.
 //
 // The contract is shared by both sides:
 //
@@ -10,17 +10,17 @@
 //
 // A worker binds the code to it:
 //
-//	Charge.With(func(ctx context.Context, r ChargeRequest) (Receipt, error) {
-//		return bank.Charge(ctx, r.Card, r.Amount, activity.InfoOf(ctx).IdempotencyKey)
+//	Charge.Bind(func(ctx context.Context, r ChargeRequest) (Receipt, error) {
+//		return bank.Charge(ctx, r.Card, r.Amount, activity.Info(ctx).IdempotencyKey)
 //	})
 //
 // An orchestration calls it, and says how patient it is:
 //
-//	receipt, err := Charge.Call(ctx, request, activity.Retry(5), activity.Timeout(time.Minute))
+//	receipt, err := Charge.Call(ctx, request, activity.Retry(5), activity.StartToClose(time.Minute))
 //
 // What an activity returns as an error is what the orchestration gets: an application error, tried
-// again as the retry policy says. [Errorf] gives it a type that programs can tell apart, [Final]
-// says that trying again cannot help.
+// again as the retry policy says. [Errorf] gives it a type that programs can tell apart.
+// [NonRetryable] marks it as non-retryable.
 package activity
 
 import (
@@ -31,8 +31,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -66,41 +67,41 @@ func (d Definition[In, Out]) CallAll(ctx *orchestration.Context, inputs []In, op
 	return orchestration.All(ctx, futures...).Get(ctx)
 }
 
-// Start has the activity executed, to be waited for later. When nobody waits for it any more (it
-// lost a select, its scope was cancelled, the instance ended), it is stopped.
+// Start schedules the activity and returns a future. If the code stops waiting (it lost a select,
+// its scope was cancelled, the instance ended), the worker is asked to stop.
 func (d Definition[In, Out]) Start(ctx *orchestration.Context, in In, opts ...Option) *orchestration.Future[Out] {
-	var o coro.Options
+	var o orchestration.CallOptions
 	for _, opt := range slices.Concat(d.defaults, opts) {
 		opt.ApplyActivity(&o)
 	}
 	return orchestration.StartActivity[In, Out](ctx, d.name, in, o)
 }
 
-// With binds the code to the contract.
-func (d Definition[In, Out]) With(fn func(ctx context.Context, in In) (Out, error)) Binding {
+// Bind binds the code to the contract.
+func (d Definition[In, Out]) Bind(fn func(ctx context.Context, in In) (Out, error)) Binding {
 	b := Binding{name: d.name}
 	if fn == nil {
 		return b
 	}
-	b.run = func(ctx context.Context, codec events.Codec, input events.Payload) (events.Payload, error) {
+	b.run = func(ctx context.Context, enc codec.Codec, input codec.Payload) (codec.Payload, error) {
 		var in In
-		if err := codec.Decode(input, &in); err != nil {
-			return nil, &events.Error{Kind: events.Application, Type: orchestration.TypeMismatch, Final: true,
+		if err := enc.Decode(input, &in); err != nil {
+			return nil, &failure.Error{Kind: failure.Application, Type: orchestration.TypeMismatch, NonRetryable: true,
 				Message: "its input is not what it takes: " + err.Error()}
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		return codec.Encode(out)
+		return enc.Encode(out)
 	}
 	return b
 }
 
-// Binding is the code of an activity, made by [Definition.With].
+// Binding is the code of an activity, made by [Definition.Bind].
 type Binding struct {
 	name string
-	run  func(ctx context.Context, codec events.Codec, input events.Payload) (events.Payload, error)
+	run  func(ctx context.Context, enc codec.Codec, input codec.Payload) (codec.Payload, error)
 }
 
 // Name is the name of the activity.
@@ -108,14 +109,14 @@ func (b Binding) Name() string { return b.name }
 
 // Run executes the activity once. A panic becomes an error with its stack; a result that is too
 // large becomes an error, too.
-func (b Binding) Run(ctx context.Context, codec events.Codec, input events.Payload) (result events.Payload, err error) {
+func (b Binding) Run(ctx context.Context, enc codec.Codec, input codec.Payload) (result codec.Payload, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r),
-				Stack: string(debug.Stack())}).Bounded()
+			err = events.Bounded(&failure.Error{Kind: failure.Panicked, Message: fmt.Sprint("panic: ", r),
+				Stack: string(debug.Stack())})
 		}
 	}()
-	result, err = b.run(ctx, codec, input)
+	result, err = b.run(ctx, enc, input)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +135,8 @@ func NewRegistry(bindings ...Binding) (*Registry, error) {
 	return newRegistry(bindings, func(name string) error { return events.CheckName("activity", name) })
 }
 
-// NewBuiltInRegistry is NewRegistry for activities of the engine's own, whose names nobody else may
-// use: they begin with [events.ReservedPrefix].
+// NewBuiltInRegistry is NewRegistry for the activities of the engine. Their names begin with
+// [events.ReservedPrefix], which users must not use.
 func NewBuiltInRegistry(bindings ...Binding) (*Registry, error) {
 	return newRegistry(bindings, func(name string) error {
 		own, is := strings.CutPrefix(name, events.ReservedPrefix)

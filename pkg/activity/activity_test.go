@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -27,11 +29,11 @@ func mustSay(t *testing.T, err error, says ...string) {
 
 func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 	_, err := activity.NewRegistry(
-		echo.With(same),
-		echo.With(same),
-		echo.With(nil),
-		activity.Define[string, string]("rondo.mine").With(same),
-		activity.Define[string, string](strings.Repeat("x", 200)).With(same),
+		echo.Bind(same),
+		echo.Bind(same),
+		echo.Bind(nil),
+		activity.Define[string, string]("rondo.mine").Bind(same),
+		activity.Define[string, string](strings.Repeat("x", 200)).Bind(same),
 		activity.Binding{},
 	)
 	mustSay(t, err,
@@ -47,7 +49,7 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestRegistryFindsActivities(t *testing.T) {
-	r, err := activity.NewRegistry(echo.With(same), activity.Define[string, string]("another").With(same))
+	r, err := activity.NewRegistry(echo.Bind(same), activity.Define[string, string]("another").Bind(same))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,22 +65,22 @@ func TestRegistryFindsActivities(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	result, err := echo.With(same).Run(t.Context(), events.JSON{}, events.Payload(`"hello"`))
+	result, err := echo.Bind(same).Run(t.Context(), codec.JSON{}, codec.Payload(`"hello"`))
 	if string(result) != `"hello"` || err != nil {
 		t.Errorf("got %s, %v", result, err)
 	}
-	nothing := activity.Define[struct{}, struct{}]("nothing").With(func(context.Context, struct{}) (struct{}, error) {
+	nothing := activity.Define[struct{}, struct{}]("nothing").Bind(func(context.Context, struct{}) (struct{}, error) {
 		return struct{}{}, nil
 	})
-	if _, err := nothing.Run(t.Context(), events.JSON{}, nil); err != nil {
+	if _, err := nothing.Run(t.Context(), codec.JSON{}, nil); err != nil {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestRunGivesTheErrorAsItIs(t *testing.T) {
-	for _, want := range []error{errors.New("no"), activity.ErrPending, activity.Errorf("typed", "no")} {
-		b := echo.With(func(context.Context, string) (string, error) { return "ignored", want })
-		if result, err := b.Run(t.Context(), events.JSON{}, nil); err != want || result != nil {
+	for _, want := range []error{errors.New("no"), activity.ErrResultPending, activity.Errorf("typed", "no")} {
+		b := echo.Bind(func(context.Context, string) (string, error) { return "ignored", want })
+		if result, err := b.Run(t.Context(), codec.JSON{}, nil); err != want || result != nil {
 			t.Errorf("got %s, %v, want %v", result, err, want)
 		}
 	}
@@ -86,7 +88,7 @@ func TestRunGivesTheErrorAsItIs(t *testing.T) {
 
 func TestRunFails(t *testing.T) {
 	text := func(fn func() string) activity.Binding {
-		return echo.With(func(context.Context, string) (string, error) { return fn(), nil })
+		return echo.Bind(func(context.Context, string) (string, error) { return fn(), nil })
 	}
 	for name, c := range map[string]struct {
 		binding activity.Binding
@@ -95,34 +97,34 @@ func TestRunFails(t *testing.T) {
 		final   bool
 		says    string
 	}{
-		"input of another type": {echo.With(same), `5`, orchestration.OfType(orchestration.TypeMismatch), true,
+		"input of another type": {echo.Bind(same), `5`, orchestration.OfType(orchestration.TypeMismatch), true,
 			"its input is not what it takes: decode 5 into *string"},
 		"panic": {text(func() string {
 			panic("out of cheese")
-		}), `""`, &events.Error{Kind: events.Panicked}, false, "panic: out of cheese"},
+		}), `""`, &failure.Error{Kind: failure.Panicked}, false, "panic: out of cheese"},
 		"panic with an error": {text(func() string {
 			panic(errors.New("oh"))
-		}), `""`, &events.Error{Kind: events.Panicked}, false, "panic: oh"},
+		}), `""`, &failure.Error{Kind: failure.Panicked}, false, "panic: oh"},
 		"large result": {text(func() string {
 			return strings.Repeat("x", events.MaxPayload)
-		}), `""`, &events.Error{Kind: events.LimitExceeded}, true,
+		}), `""`, &failure.Error{Kind: failure.LimitExceeded}, true,
 			`result of activity "echo" (bytes)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.binding.Run(t.Context(), events.JSON{}, events.Payload(c.input))
+			_, err := c.binding.Run(t.Context(), codec.JSON{}, codec.Payload(c.input))
 			mustSay(t, err, c.says)
-			var e *events.Error
-			if !errors.Is(err, c.target) || !errors.As(err, &e) || e.Final != c.final {
+			var e *failure.Error
+			if !errors.Is(err, c.target) || !errors.As(err, &e) || e.NonRetryable != c.final {
 				t.Errorf("got %+v", err)
 			}
-			if e.Kind == events.Panicked && !strings.Contains(e.Stack, "activity_test.go") {
+			if e.Kind == failure.Panicked && !strings.Contains(e.Stack, "activity_test.go") {
 				t.Errorf("the stack does not tell where it was: %s", e.Stack)
 			}
 		})
 	}
-	b := activity.Define[string, func()]("f").With(func(context.Context, string) (func(), error) {
+	b := activity.Define[string, func()]("f").Bind(func(context.Context, string) (func(), error) {
 		return func() {}, nil
 	})
-	_, err := b.Run(t.Context(), events.JSON{}, nil)
+	_, err := b.Run(t.Context(), codec.JSON{}, nil)
 	mustSay(t, err, "encode func()")
 }

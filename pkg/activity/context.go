@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Info says what an activity is executed for.
-type Info struct {
+// ExecutionInfo says what an activity is executed for.
+type ExecutionInfo struct {
 	Activity      string
 	Instance      string
 	Execution     int64
@@ -30,15 +32,15 @@ type Info struct {
 
 // Environment is what a worker gives to the activities it executes.
 type Environment struct {
-	Info   Info
-	Codec  events.Codec
+	Info   ExecutionInfo
+	Codec  codec.Codec
 	Logger *slog.Logger
 	// Step says that it is an inline step.
 	Step bool
 	// Heartbeat passes a heartbeat on, with what the next attempt can read; Last is what
 	// the attempt before passed on.
-	Heartbeat func(progress events.Payload) error
-	Last      events.Payload
+	Heartbeat func(progress codec.Payload) error
+	Last      codec.Payload
 	// Token finds this attempt again, to complete it from elsewhere.
 	Token string
 }
@@ -58,8 +60,8 @@ func environment(ctx context.Context) *Environment {
 	return &Environment{}
 }
 
-// InfoOf tells what the activity, or the inline step, is executed for.
-func InfoOf(ctx context.Context) Info { return environment(ctx).Info }
+// Info tells what the activity, or the inline step, is executed for.
+func Info(ctx context.Context) ExecutionInfo { return environment(ctx).Info }
 
 // MaxHeartbeat bounds the progress of a heartbeat: it travels in the header of a message.
 const MaxHeartbeat = events.MaxHeartbeat
@@ -74,11 +76,11 @@ func Heartbeat(ctx context.Context, progress any) error {
 	if e.Heartbeat == nil {
 		return nil
 	}
-	codec := e.Codec
-	if codec == nil {
-		codec = events.JSON{}
+	enc := e.Codec
+	if enc == nil {
+		enc = codec.JSON{}
 	}
-	p, err := codec.Encode(progress)
+	p, err := enc.Encode(progress)
 	if err != nil {
 		return err
 	}
@@ -96,33 +98,33 @@ func LastHeartbeat[T any](ctx context.Context) (progress T, ok bool, err error) 
 	if len(e.Last) == 0 {
 		return progress, false, nil
 	}
-	codec := e.Codec
-	if codec == nil {
-		codec = events.JSON{}
+	enc := e.Codec
+	if enc == nil {
+		enc = codec.JSON{}
 	}
-	return progress, true, codec.Decode(e.Last, &progress)
+	return progress, true, enc.Decode(e.Last, &progress)
 }
 
-// ErrPending is what an activity returns when somebody else will complete it later, by its token.
-// The time limit of an attempt (Timeout) and that of heartbeats end when it returns;
-// [TimeoutOverall] counts on.
-var ErrPending = errors.New("the activity will be completed later (return this error from the activity)")
+// ErrResultPending is the error of an activity that another program completes later, by its token.
+// The time limit of an attempt ([StartToClose]) and that of heartbeats end when it returns;
+// [ScheduleToClose] counts on.
+var ErrResultPending = errors.New("the activity will be completed later (return this error from the activity)")
 
-// Token finds this attempt again: pass it to whoever completes the activity after it returned
-// [ErrPending].
+// Token identifies this attempt: pass it to the program that completes the activity after it
+// returned [ErrResultPending].
 func Token(ctx context.Context) string { return environment(ctx).Token }
 
 // Errorf makes an error of a type that orchestrations and retry policies can tell apart. The format
 // is that of [fmt.Errorf]; of a wrapped error, what history can hold is kept as the cause.
-func Errorf(typ, format string, args ...any) error { return events.Wrapf(typ, format, args...) }
+func Errorf(typ, format string, args ...any) error { return failure.Wrapf(typ, format, args...) }
 
-// Final marks an error as one that trying again cannot help.
-func Final(err error) error {
+// NonRetryable marks an error as one that no retry policy retries.
+func NonRetryable(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := *events.AsError(err)
-	e.Final = true
+	e := *failure.From(err)
+	e.NonRetryable = true
 	return &e
 }
 
@@ -131,8 +133,8 @@ func WithDetails(err error, details any) error {
 	if err == nil {
 		return nil
 	}
-	e := *events.AsError(err)
-	p, encodeErr := events.JSON{}.Encode(details)
+	e := *failure.From(err)
+	p, encodeErr := codec.JSON{}.Encode(details)
 	if encodeErr != nil {
 		return errors.Join(err, encodeErr)
 	}
@@ -142,10 +144,10 @@ func WithDetails(err error, details any) error {
 
 // Details reads the value that was added to an error, and tells whether there was one.
 func Details[T any](err error) (details T, ok bool) {
-	var e *events.Error
+	var e *failure.Error
 	for errors.As(err, &e) {
 		if len(e.Details) > 0 {
-			return details, (events.JSON{}).Decode(e.Details, &details) == nil
+			return details, (codec.JSON{}).Decode(e.Details, &details) == nil
 		}
 		if e.Cause == nil {
 			return details, false

@@ -10,25 +10,26 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 // reversed is a codec that can be told from JSON.
 type reversed struct{}
 
-func (reversed) Encode(v any) (events.Payload, error) {
-	p, err := events.JSON{}.Encode(v)
-	return events.Payload("reversed " + string(p)), err
+func (reversed) Encode(v any) (codec.Payload, error) {
+	p, err := codec.JSON{}.Encode(v)
+	return codec.Payload("reversed " + string(p)), err
 }
 
-func (reversed) Decode(p events.Payload, v any) error {
-	return events.JSON{}.Decode(bytes.TrimPrefix(p, []byte("reversed ")), v)
+func (reversed) Decode(p codec.Payload, v any) error {
+	return codec.JSON{}.Decode(bytes.TrimPrefix(p, []byte("reversed ")), v)
 }
 
 func TestOutsideOfAWorkerThereIsNothing(t *testing.T) {
 	ctx := t.Context()
-	if i := activity.InfoOf(ctx); i != (activity.Info{}) {
+	if i := activity.Info(ctx); i != (activity.ExecutionInfo{}) {
 		t.Errorf("info %+v", i)
 	}
 	if token := activity.Token(ctx); token != "" {
@@ -47,10 +48,10 @@ func TestOutsideOfAWorkerThereIsNothing(t *testing.T) {
 
 func TestContextGivesWhatTheWorkerGave(t *testing.T) {
 	var logged bytes.Buffer
-	info := activity.Info{Activity: "echo", Instance: "i", Attempt: 2, IdempotencyKey: "k"}
+	info := activity.ExecutionInfo{Activity: "echo", Instance: "i", Attempt: 2, IdempotencyKey: "k"}
 	ctx := activity.NewContext(t.Context(),
 		activity.Environment{Info: info, Token: "t", Logger: slog.New(slog.NewTextHandler(&logged, nil))})
-	if got := activity.InfoOf(ctx); got != info {
+	if got := activity.Info(ctx); got != info {
 		t.Errorf("info %+v", got)
 	}
 	if token := activity.Token(ctx); token != "t" {
@@ -65,7 +66,7 @@ func TestContextGivesWhatTheWorkerGave(t *testing.T) {
 
 func TestHeartbeat(t *testing.T) {
 	for name, c := range map[string]struct {
-		codec    events.Codec
+		codec    codec.Codec
 		progress any
 		want     string
 		says     string
@@ -79,9 +80,9 @@ func TestHeartbeat(t *testing.T) {
 		"cannot be encoded": {nil, func() {}, "", "encode func()"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var beat events.Payload
+			var beat codec.Payload
 			ctx := activity.NewContext(t.Context(),
-				activity.Environment{Codec: c.codec, Heartbeat: func(p events.Payload) error {
+				activity.Environment{Codec: c.codec, Heartbeat: func(p codec.Payload) error {
 					beat = p
 					return nil
 				}})
@@ -101,7 +102,7 @@ func TestHeartbeat(t *testing.T) {
 func TestHeartbeatTellsToStop(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	beats := 0
-	ctx = activity.NewContext(ctx, activity.Environment{Heartbeat: func(events.Payload) error { beats++; return nil }})
+	ctx = activity.NewContext(ctx, activity.Environment{Heartbeat: func(codec.Payload) error { beats++; return nil }})
 	if err := activity.Heartbeat(ctx, 1); err != nil {
 		t.Error(err)
 	}
@@ -110,7 +111,7 @@ func TestHeartbeatTellsToStop(t *testing.T) {
 		t.Errorf("got %v after %d heartbeats", err, beats)
 	}
 	broken := errors.New("no connection")
-	ctx = activity.NewContext(t.Context(), activity.Environment{Heartbeat: func(events.Payload) error {
+	ctx = activity.NewContext(t.Context(), activity.Environment{Heartbeat: func(codec.Payload) error {
 		return broken
 	}})
 	if err := activity.Heartbeat(ctx, 1); !errors.Is(err, broken) {
@@ -119,14 +120,14 @@ func TestHeartbeatTellsToStop(t *testing.T) {
 }
 
 func TestLastHeartbeat(t *testing.T) {
-	ctx := activity.NewContext(t.Context(), activity.Environment{Last: events.Payload("7")})
+	ctx := activity.NewContext(t.Context(), activity.Environment{Last: codec.Payload("7")})
 	if n, ok, err := activity.LastHeartbeat[int](ctx); n != 7 || !ok || err != nil {
 		t.Errorf("got %d, %v, %v", n, ok, err)
 	}
 	if _, ok, err := activity.LastHeartbeat[[]int](ctx); !ok || err == nil {
 		t.Errorf("of another type: %v, %v", ok, err)
 	}
-	ctx = activity.NewContext(t.Context(), activity.Environment{Last: events.Payload("reversed 7"), Codec: reversed{}})
+	ctx = activity.NewContext(t.Context(), activity.Environment{Last: codec.Payload("reversed 7"), Codec: reversed{}})
 	if n, ok, err := activity.LastHeartbeat[int](ctx); n != 7 || !ok || err != nil {
 		t.Errorf("by another codec: %d, %v, %v", n, ok, err)
 	}
@@ -134,8 +135,8 @@ func TestLastHeartbeat(t *testing.T) {
 
 func TestErrorf(t *testing.T) {
 	err := activity.Errorf("no_stock", "only %d left", 3)
-	var e *events.Error
-	if !errors.As(err, &e) || e.Kind != events.Application || e.Type != "no_stock" || e.Final ||
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Application || e.Type != "no_stock" || e.NonRetryable ||
 		err.Error() != "only 3 left" {
 		t.Errorf("got %+v", err)
 	}
@@ -146,7 +147,7 @@ func TestErrorf(t *testing.T) {
 }
 
 func TestFinal(t *testing.T) {
-	if activity.Final(nil) != nil {
+	if activity.NonRetryable(nil) != nil {
 		t.Error("no error has become one")
 	}
 	plain, typed := errors.New("plain"), activity.Errorf("typed", "typed")
@@ -154,14 +155,14 @@ func TestFinal(t *testing.T) {
 		err error
 		typ string
 	}{{plain, ""}, {typed, "typed"}, {fmt.Errorf("wrapped: %w", typed), "typed"}} {
-		err := activity.Final(c.err)
-		var e *events.Error
-		if !errors.As(err, &e) || !e.Final || e.Type != c.typ || err.Error() != c.err.Error() {
+		err := activity.NonRetryable(c.err)
+		var e *failure.Error
+		if !errors.As(err, &e) || !e.NonRetryable || e.Type != c.typ || err.Error() != c.err.Error() {
 			t.Errorf("%v became %+v", c.err, err)
 		}
 	}
-	var e *events.Error
-	if errors.As(typed, &e) && e.Final {
+	var e *failure.Error
+	if errors.As(typed, &e) && e.NonRetryable {
 		t.Error("the original was changed")
 	}
 }
@@ -172,9 +173,9 @@ func TestDetails(t *testing.T) {
 	with := activity.WithDetails(base, shortage{3})
 	for name, err := range map[string]error{
 		"plain":   with,
-		"final":   activity.Final(with),
+		"final":   activity.NonRetryable(with),
 		"wrapped": fmt.Errorf("order 7: %w", with),
-		"stored":  events.AsError(fmt.Errorf("order 7: %w", with)),
+		"stored":  failure.From(fmt.Errorf("order 7: %w", with)),
 		"joined":  errors.Join(errors.New("other"), with),
 	} {
 		if d, ok := activity.Details[shortage](err); !ok || d.Left != 3 {

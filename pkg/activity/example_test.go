@@ -23,18 +23,18 @@ func Example() {
 	}
 	var (
 		pay  = orchestration.Define[Transfer, string]("pay")
-		send = activity.Define[Transfer, string]("send", activity.Retry(5), activity.Timeout(time.Minute))
+		send = activity.Define[Transfer, string]("send", activity.Retry(5), activity.StartToClose(time.Minute))
 	)
 	sent := make(map[string]int)
 	env := rondotest.New(t,
-		pay.With(func(ctx *orchestration.Context, transfer Transfer) (string, error) {
-			return send.Call(ctx, transfer, activity.TimeoutOverall(time.Hour))
+		pay.Bind(func(ctx *orchestration.Context, transfer Transfer) (string, error) {
+			return send.Call(ctx, transfer, activity.ScheduleToClose(time.Hour))
 		}),
-		send.With(func(ctx context.Context, transfer Transfer) (string, error) {
+		send.Bind(func(ctx context.Context, transfer Transfer) (string, error) {
 			// The bank did its work, but its answer is lost. All attempts have the same key, so it
 			// is done once.
-			sent[activity.InfoOf(ctx).IdempotencyKey] = transfer.Cents
-			if activity.InfoOf(ctx).Attempt == 1 {
+			sent[activity.Info(ctx).IdempotencyKey] = transfer.Cents
+			if activity.Info(ctx).Attempt == 1 {
 				return "", errors.New("the connection was lost")
 			}
 			return "sent to " + transfer.To, nil
@@ -58,23 +58,23 @@ func ExampleHeartbeat() {
 
 	var (
 		migrate = orchestration.Define[[]string, string]("migrate")
-		copyAll = activity.Define[[]string, int]("copy-all", activity.Retry(5), activity.TimeoutHeartbeat(time.Minute))
+		copyAll = activity.Define[[]string, int]("copy-all", activity.Retry(5), activity.HeartbeatTimeout(time.Minute))
 	)
 	env := rondotest.New(t,
-		migrate.With(func(ctx *orchestration.Context, tables []string) (string, error) {
+		migrate.Bind(func(ctx *orchestration.Context, tables []string) (string, error) {
 			n, err := copyAll.Call(ctx, tables)
 			return fmt.Sprint(n, " tables"), err
 		}),
-		copyAll.With(func(ctx context.Context, tables []string) (int, error) {
+		copyAll.Bind(func(ctx context.Context, tables []string) (int, error) {
 			done, _, err := activity.LastHeartbeat[int](ctx)
 			if err != nil {
 				return 0, err
 			}
 			for ; done < len(tables); done++ {
 				if err := activity.Heartbeat(ctx, done); err != nil {
-					return 0, err // nobody waits for it any more
+					return 0, err // the orchestration does not wait for it any more
 				}
-				if tables[done] == "big" && activity.InfoOf(ctx).Attempt == 1 {
+				if tables[done] == "big" && activity.Info(ctx).Attempt == 1 {
 					return 0, errors.New("the disk is full")
 				}
 				fmt.Println("copied", tables[done])
@@ -94,8 +94,8 @@ func ExampleHeartbeat() {
 	// 3 tables <nil>
 }
 
-// Final says that trying again cannot help.
-func ExampleFinal() {
+// NonRetryable errors are not retried.
+func ExampleNonRetryable() {
 	t := newT()
 	defer t.end()
 
@@ -105,11 +105,11 @@ func ExampleFinal() {
 	)
 	attempts := 0
 	env := rondotest.New(t,
-		signUp.With(func(ctx *orchestration.Context, name string) (string, error) { return check.Call(ctx, name) }),
-		check.With(func(_ context.Context, name string) (string, error) {
+		signUp.Bind(func(ctx *orchestration.Context, name string) (string, error) { return check.Call(ctx, name) }),
+		check.Bind(func(_ context.Context, name string) (string, error) {
 			attempts++
 			if name == "" {
-				return "", activity.Final(errors.New("a name is needed"))
+				return "", activity.NonRetryable(errors.New("a name is needed"))
 			}
 			return name, nil
 		}),
@@ -126,8 +126,8 @@ func ExampleFinal() {
 	// attempts: 1
 }
 
-// An error has a type for programs, a message for people, and details for whoever can do something
-// with them.
+// An error has a type for programs, a message for operators, and details for the code that handles
+// it.
 func ExampleErrorf() {
 	t := newT()
 	defer t.end()
@@ -135,10 +135,10 @@ func ExampleErrorf() {
 	type Shortage struct{ Left int }
 	var (
 		order = orchestration.Define[int, string]("order")
-		take  = activity.Define[int, string]("take", activity.Retry(5, activity.Except("shortage")))
+		take  = activity.Define[int, string]("take", activity.Retry(5, activity.NonRetryableTypes("shortage")))
 	)
 	env := rondotest.New(t,
-		order.With(func(ctx *orchestration.Context, n int) (string, error) {
+		order.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 			box, err := take.Call(ctx, n)
 			if errors.Is(err, orchestration.OfType("shortage")) {
 				if d, ok := activity.Details[Shortage](err); ok {
@@ -147,7 +147,7 @@ func ExampleErrorf() {
 			}
 			return box, err
 		}),
-		take.With(func(_ context.Context, n int) (string, error) {
+		take.Bind(func(_ context.Context, n int) (string, error) {
 			if n > 3 {
 				return "", activity.WithDetails(activity.Errorf("shortage", "there are not %d", n), Shortage{Left: 3})
 			}
@@ -163,22 +163,22 @@ func ExampleErrorf() {
 	// a box of 3 <nil>
 }
 
-// An activity can be completed by somebody else, later: a person, or a system that calls back. It
-// hands its token over and returns ErrPending.
+// Another program can complete an activity later: a form that a person submits, or a system that
+// calls back. The activity hands its token over and returns ErrResultPending.
 func ExampleToken() {
 	t := newT()
 	defer t.end()
 
 	var (
 		translate = orchestration.Define[string, string]("translate")
-		ask       = activity.Define[string, string]("ask-translator", activity.TimeoutOverall(7*24*time.Hour))
+		ask       = activity.Define[string, string]("ask-translator", activity.ScheduleToClose(7*24*time.Hour))
 	)
 	var letter struct{ Text, Token string } // what the translator gets
 	env := rondotest.New(t,
-		translate.With(func(ctx *orchestration.Context, text string) (string, error) { return ask.Call(ctx, text) }),
-		ask.With(func(ctx context.Context, text string) (string, error) {
+		translate.Bind(func(ctx *orchestration.Context, text string) (string, error) { return ask.Call(ctx, text) }),
+		ask.Bind(func(ctx context.Context, text string) (string, error) {
 			letter.Text, letter.Token = text, activity.Token(ctx)
-			return "", activity.ErrPending
+			return "", activity.ErrResultPending
 		}),
 	)
 	h, err := translate.Start(t.Context(), env, "tea")
@@ -186,7 +186,7 @@ func ExampleToken() {
 		t.Fatal(err)
 	}
 	env.Advance(48 * time.Hour)
-	if err := env.Complete(letter.Token, letter.Text+" is té"); err != nil {
+	if err := env.Complete(t.Context(), letter.Token, letter.Text+" is té"); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println(h.Wait(t.Context()))
@@ -209,10 +209,10 @@ func ExampleRetry() {
 	var env *rondotest.Env
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	env = rondotest.New(t, rondotest.StartAt(began),
-		visit.With(func(ctx *orchestration.Context, door string) (string, error) { return ring.Call(ctx, door) }),
-		ring.With(func(ctx context.Context, door string) (string, error) {
-			fmt.Println("attempt", activity.InfoOf(ctx).Attempt, "after", env.Now().Sub(began))
-			return "", errors.New("nobody opens")
+		visit.Bind(func(ctx *orchestration.Context, door string) (string, error) { return ring.Call(ctx, door) }),
+		ring.Bind(func(ctx context.Context, door string) (string, error) {
+			fmt.Println("attempt", activity.Info(ctx).Attempt, "after", env.Now().Sub(began))
+			return "", errors.New("the door stays shut")
 		}),
 	)
 	h, err := visit.Start(t.Context(), env, "door 1")
@@ -227,7 +227,7 @@ func ExampleRetry() {
 	// attempt 3 after 4s
 	// attempt 4 after 13s
 	// attempt 5 after 23s
-	// activity "ring": nobody opens (after 5 attempts)
+	// activity "ring": the door stays shut (after 5 attempts)
 }
 
 // The options of a call stand beside those of the contract, and win over them. Work for a special
@@ -238,14 +238,14 @@ func ExampleTag() {
 
 	var (
 		film   = orchestration.Define[string, string]("film")
-		render = activity.Define[string, string]("render", activity.Tag("cpu"), activity.Timeout(time.Hour))
+		render = activity.Define[string, string]("render", activity.Tag("cpu"), activity.StartToClose(time.Hour))
 	)
 	env := rondotest.New(t,
-		film.With(func(ctx *orchestration.Context, title string) (string, error) {
-			return render.Call(ctx, title, activity.Tag("gpu"), activity.Session(ctx.Instance()), activity.Priority(5))
+		film.Bind(func(ctx *orchestration.Context, title string) (string, error) {
+			return render.Call(ctx, title, activity.Tag("gpu"), activity.Session(ctx.Instance()))
 		}),
-		render.With(func(ctx context.Context, title string) (string, error) {
-			info := activity.InfoOf(ctx)
+		render.Bind(func(ctx context.Context, title string) (string, error) {
+			info := activity.Info(ctx)
 			return fmt.Sprintf("%s on a %s, session %s", title, info.Tag, info.Session), nil
 		}),
 	)
@@ -262,16 +262,38 @@ func ExampleTag() {
 // worker would.
 func ExampleNewContext() {
 	greet := func(ctx context.Context, name string) (string, error) {
-		info := activity.InfoOf(ctx)
+		info := activity.Info(ctx)
 		if err := activity.Heartbeat(ctx, "half done"); err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%s for %s, attempt %d", name, info.Instance, info.Attempt), nil
 	}
 	ctx := activity.NewContext(context.Background(), activity.Environment{
-		Info: activity.Info{Instance: "order-7", Attempt: 2},
+		Info: activity.ExecutionInfo{Instance: "order-7", Attempt: 2},
 	})
 	fmt.Println(greet(ctx, "tea"))
 	// Output:
 	// tea for order-7, attempt 2 <nil>
+}
+
+// The code of an action returns an error only.
+func ExampleDefineAction() {
+	t := newT()
+	defer t.end()
+
+	var (
+		greet = orchestration.DefineAction[string]("greet")
+		send  = activity.DefineAction[string]("send", activity.Retry(3))
+	)
+	env := rondotest.New(t,
+		greet.Bind(func(ctx *orchestration.Context, to string) error { return send.Call(ctx, "hello, "+to) }),
+		send.Bind(func(_ context.Context, text string) error {
+			_, err := fmt.Println(text)
+			return err
+		}),
+	)
+	fmt.Println(greet.Run(t.Context(), env, "ann"))
+	// Output:
+	// hello, ann
+	// <nil>
 }

@@ -8,15 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-func options(opts ...activity.Option) coro.Options {
-	var o coro.Options
+func options(opts ...activity.Option) orchestration.CallOptions {
+	var o orchestration.CallOptions
 	for _, opt := range opts {
 		opt.ApplyActivity(&o)
 	}
@@ -24,25 +23,27 @@ func options(opts ...activity.Option) coro.Options {
 }
 
 func TestOptions(t *testing.T) {
-	got := options(activity.Timeout(1), activity.TimeoutOverall(2), activity.TimeoutToStart(3),
-		activity.TimeoutHeartbeat(4),
-		activity.Tag("gpu"), activity.Session("s"), activity.Priority(5))
-	want := coro.Options{Timeout: 1, Overall: 2, ToStart: 3, Heartbeat: 4, Tag: "gpu", Session: "s", Priority: 5}
+	got := options(activity.StartToClose(1), activity.ScheduleToClose(2), activity.ScheduleToStart(3),
+		activity.HeartbeatTimeout(4),
+		activity.Tag("gpu"), activity.Session("s"))
+	want := orchestration.CallOptions{StartToClose: 1, ScheduleToClose: 2, ScheduleToStart: 3, HeartbeatTimeout: 4,
+		Tag: "gpu", Session: "s"}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
 func TestOptionsForSteps(t *testing.T) {
-	var o coro.Options
-	for _, opt := range []orchestration.StepOption{activity.Timeout(1), activity.TimeoutOverall(2), activity.Retry(3)} {
+	var o orchestration.CallOptions
+	for _, opt := range []orchestration.StepOption{activity.StartToClose(1), activity.ScheduleToClose(2),
+		activity.Retry(3)} {
 		opt.ApplyStep(&o)
 	}
-	if o.Timeout != 1 || o.Overall != 2 || o.Retry.Attempts != 3 {
+	if o.StartToClose != 1 || o.ScheduleToClose != 2 || o.Retry.Attempts != 3 {
 		t.Errorf("got %+v", o)
 	}
-	for _, opt := range []activity.Option{activity.Tag("gpu"), activity.Session("s"), activity.Priority(5),
-		activity.TimeoutToStart(3), activity.TimeoutHeartbeat(4)} {
+	for _, opt := range []activity.Option{activity.Tag("gpu"), activity.Session("s"),
+		activity.ScheduleToStart(3), activity.HeartbeatTimeout(4)} {
 		if _, ok := opt.(orchestration.StepOption); ok {
 			t.Errorf("%T is taken by steps", opt)
 		}
@@ -95,35 +96,36 @@ func TestJitterTakesOff(t *testing.T) {
 	}
 }
 
-func TestExceptAddsUp(t *testing.T) {
-	p := options(activity.Retry(5, activity.Except("a"), activity.Except("b", "c"))).Retry
-	if !slices.Equal(p.Except, []string{"a", "b", "c"}) {
-		t.Errorf("except %q", p.Except)
+func TestNonRetryableTypesAddUp(t *testing.T) {
+	p := options(activity.Retry(5, activity.NonRetryableTypes("a"), activity.NonRetryableTypes("b", "c"))).Retry
+	if !slices.Equal(p.NonRetryableTypes, []string{"a", "b", "c"}) {
+		t.Errorf("except %q", p.NonRetryableTypes)
 	}
-	again := func(err error) bool { return p.Again(events.AsError(err), 1) }
+	again := func(err error) bool { return p.Again(failure.From(err), 1) }
 	if again(activity.Errorf("b", "")) || !again(activity.Errorf("d", "")) || !again(errors.New("plain")) ||
-		again(activity.Final(errors.New("plain"))) {
+		again(activity.NonRetryable(errors.New("plain"))) {
 		t.Error("the wrong errors are tried again")
 	}
 }
 
 func TestLaterOptionsWin(t *testing.T) {
-	got := options(activity.Retry(5, activity.Except("a")), activity.Retry(2), activity.Timeout(1), activity.Timeout(2))
-	if got.Retry.Attempts != 2 || len(got.Retry.Except) != 0 || got.Timeout != 2 {
+	got := options(activity.Retry(5, activity.NonRetryableTypes("a")), activity.Retry(2), activity.StartToClose(1),
+		activity.StartToClose(2))
+	if got.Retry.Attempts != 2 || len(got.Retry.NonRetryableTypes) != 0 || got.StartToClose != 2 {
 		t.Errorf("got %+v, %+v", got, got.Retry)
 	}
 }
 
 // called gives what an activity was executed for, and what the orchestration got.
 func called(t *testing.T, contract activity.Definition[string, string],
-	opts ...activity.Option) (*activity.Info, error) {
+	opts ...activity.Option) (*activity.ExecutionInfo, error) {
 	t.Helper()
-	var info *activity.Info
+	var info *activity.ExecutionInfo
 	o := orchestration.Define[string, string]("o")
 	env := rondotest.New(t,
-		o.With(func(ctx *orchestration.Context, in string) (string, error) { return contract.Call(ctx, in, opts...) }),
-		contract.With(func(ctx context.Context, in string) (string, error) {
-			i := activity.InfoOf(ctx)
+		o.Bind(func(ctx *orchestration.Context, in string) (string, error) { return contract.Call(ctx, in, opts...) }),
+		contract.Bind(func(ctx context.Context, in string) (string, error) {
+			i := activity.Info(ctx)
 			info = &i
 			return in, nil
 		}),
@@ -138,7 +140,7 @@ func called(t *testing.T, contract activity.Definition[string, string],
 
 func TestOptionsOfTheCallWinOverThoseOfTheContract(t *testing.T) {
 	contract := activity.Define[string, string]("echo", activity.Tag("cpu"), activity.Session("s"),
-		activity.TimeoutOverall(time.Hour))
+		activity.ScheduleToClose(time.Hour))
 	for range 2 { // the contract stays as it is
 		info, err := called(t, contract)
 		if err != nil || info.Tag != "cpu" || info.Session != "s" || info.Deadline.IsZero() {
@@ -153,17 +155,17 @@ func TestOptionsOfTheCallWinOverThoseOfTheContract(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	for says, opt := range map[string]activity.Option{
-		"Timeout: -1ns is not between":             activity.Timeout(-1),
-		"TimeoutOverall: 2562047h47m16.854775807s": activity.TimeoutOverall(math.MaxInt64),
-		"TimeoutToStart: -1ns":                     activity.TimeoutToStart(-1),
-		"TimeoutHeartbeat: -1ns":                   activity.TimeoutHeartbeat(-1),
-		`tag "a\nb": it contains`:                  activity.Tag("a\nb"),
-		`session id "\xff": it is not valid UTF-8`: activity.Session("\xff"),
-		"0 attempts; the first one counts":         activity.Retry(0),
-		"a delay is negative or beyond a lifetime": activity.Retry(2, activity.Fixed(-1)),
-		"jitter 1.5 is not between 0 and 1":        activity.Retry(2, activity.Jitter(1.5)),
-		"factor 0.5 is not between 1 and 1000":     activity.Retry(2, activity.Exponential(1, 0.5, 2)),
-		"jitter NaN is not between":                activity.Retry(2, activity.Jitter(math.NaN())),
+		"StartToClose: -1ns is not between":         activity.StartToClose(-1),
+		"ScheduleToClose: 2562047h47m16.854775807s": activity.ScheduleToClose(math.MaxInt64),
+		"ScheduleToStart: -1ns":                     activity.ScheduleToStart(-1),
+		"HeartbeatTimeout: -1ns":                    activity.HeartbeatTimeout(-1),
+		`tag "a\nb": it contains`:                   activity.Tag("a\nb"),
+		`session id "\xff": it is not valid UTF-8`:  activity.Session("\xff"),
+		"0 attempts; the first one counts":          activity.Retry(0),
+		"a delay is negative or beyond a lifetime":  activity.Retry(2, activity.Fixed(-1)),
+		"jitter 1.5 is not between 0 and 1":         activity.Retry(2, activity.Jitter(1.5)),
+		"factor 0.5 is not between 1 and 1000":      activity.Retry(2, activity.Exponential(1, 0.5, 2)),
+		"jitter NaN is not between":                 activity.Retry(2, activity.Jitter(math.NaN())),
 	} {
 		info, err := called(t, echo, opt)
 		mustSay(t, err, `activity "echo": `, says)

@@ -1,11 +1,9 @@
 package app_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -38,8 +36,8 @@ var (
 	greet = activity.Define[string, string]("greet")
 	work  = activity.Define[bool, string]("work")
 
-	greeting = greet.With(func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
-	sleepy   = nap.With(func(ctx *orchestration.Context, ms int) (string, error) {
+	greeting = greet.Bind(func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
+	sleepy   = nap.Bind(func(ctx *orchestration.Context, ms int) (string, error) {
 		if err := ctx.Sleep(time.Duration(ms) * time.Millisecond); err != nil {
 			return "", err
 		}
@@ -47,9 +45,9 @@ var (
 	})
 	parts = []app.Part{
 		greeting, sleepy,
-		hello.With(func(ctx *orchestration.Context, name string) (string, error) { return greet.Call(ctx, name) }),
-		toil.With(func(ctx *orchestration.Context, stubborn bool) (string, error) { return work.Call(ctx, stubborn) }),
-		work.With(func(ctx context.Context, stubborn bool) (string, error) {
+		hello.Bind(func(ctx *orchestration.Context, name string) (string, error) { return greet.Call(ctx, name) }),
+		toil.Bind(func(ctx *orchestration.Context, stubborn bool) (string, error) { return work.Call(ctx, stubborn) }),
+		work.Bind(func(ctx context.Context, stubborn bool) (string, error) {
 			activity.Logger(ctx).Info("working")
 			if stubborn {
 				select {} // until the process dies
@@ -111,7 +109,7 @@ func start(t *testing.T, env []string, args ...string) *running {
 // patience bounds what a test waits for; it only matters when something is broken.
 const patience = 5 * time.Minute
 
-// wait waits for the end, and gives the exit code and what was said.
+// wait waits for the end, and gives the exit code and the output.
 func (p *running) wait() (code int, out, errs string) {
 	p.t.Helper()
 	select {
@@ -145,7 +143,7 @@ func (p *running) end() {
 	}
 }
 
-// transcript keeps what is written, and tells those who wait for something to be written.
+// transcript keeps the output, and wakes tests that wait for a line.
 type transcript struct {
 	mu     sync.Mutex
 	text   bytes.Buffer
@@ -185,10 +183,9 @@ func (x *transcript) await(t *testing.T, want string) string {
 		x.mu.Lock()
 		text, change, ended := x.text.String(), x.change, x.ended
 		x.mu.Unlock()
-		s := bufio.NewScanner(io.Reader(strings.NewReader(text)))
-		for s.Scan() {
-			if strings.Contains(s.Text(), want) {
-				return s.Text()
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, want) {
+				return strings.TrimSuffix(line, "\n")
 			}
 		}
 		if ended {

@@ -16,16 +16,16 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// What is pushed over HTTP starts an instance, which pushes to another queue: all that is needed is
-// a program with an orchestration.
+// A push over HTTP starts an instance, which pushes to another queue: all that is needed is a
+// program with an orchestration.
 func TestBridgesInDev(t *testing.T) {
 	t.Parallel()
 	double := orchestration.Define[int, int]("double")
 	c := app.Defaults(app.Dev)
-	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0",
+	c.Dir, c.NATSListen, c.Listen, c.JobQueues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0",
 		"127.0.0.1:0", io.Discard, io.Discard
-	a, err := app.New(c, double.With(func(ctx *orchestration.Context, n int) (int, error) {
-		return 2 * n, jobpush.Push(ctx, "out", jobpush.Item{Item: 2 * n})
+	a, err := app.New(c, double.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+		return 2 * n, jobpush.Push(ctx, "out", jobpush.Job{Data: 2 * n})
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestBridgesInDev(t *testing.T) {
 	}
 	ask := func(method, path, body string) (answer struct{ Items []int }) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(ctx, method, a.Addresses().Queues+"/queue/"+path,
+		r, err := http.NewRequestWithContext(ctx, method, a.Addresses().JobQueues+"/queue/"+path,
 			bytes.NewBufferString(body))
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func TestBridgesInDev(t *testing.T) {
 
 func TestTheActivityOfTheEngineIsNotBound(t *testing.T) {
 	code := func(context.Context, int) (int, error) { return 0, nil }
-	_, err := app.New(app.Defaults(app.Dev), activity.Define[int, int](jobpush.Activity).With(code))
+	_, err := app.New(app.Defaults(app.Dev), activity.Define[int, int](jobpush.Activity).Bind(code))
 	if err == nil || !strings.Contains(err.Error(), "orchestrators execute it by themselves") {
 		t.Error(err)
 	}

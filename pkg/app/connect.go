@@ -12,8 +12,11 @@ import (
 	"time"
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/database"
+	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/internal/x/redact"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 )
 
@@ -24,22 +27,37 @@ const (
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
 )
 
-// dialFor bounds one attempt to reach a database.
-func (a *App) dialFor() time.Duration { return min(5*time.Second, max(time.Second, a.config.Wait)) }
+// dialer connects to NATS and to the database, and waits for them.
+type dialer struct {
+	name    string        // of connections
+	timeout time.Duration // 0: one attempt
+	verify  bool          // tables are only checked
+	check   bool          // an outdated database is a result, not a reason to wait
+	places  *places
+	log     *slog.Logger
+	metrics *telemetry.Metrics // nil: nothing is measured
+}
+
+// options are those of one attempt to open a database.
+func (d *dialer) options() database.Options {
+	return database.Options{Verify: d.verify, Log: d.log,
+		DialTimeout: min(5*time.Second, max(time.Second, d.timeout)), Observer: d.metrics.StoreObserver()}
+}
 
 // connect connects to NATS and to the database, and waits for both at the same time.
-func (a *App) connect(ctx context.Context) (b *natsbroker.Bus, store history.Store, err error) {
+func (d *dialer) connect(ctx context.Context, c natsbroker.Config, address string) (b *natsbroker.Bus,
+	store opened, err error) {
 	var errs [2]error
 	var wait sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wait.Go(func() {
-		if b, errs[0] = a.connectNATS(ctx); errs[0] != nil && a.hopeless(errs[0]) {
+		if b, errs[0] = d.connectNATS(ctx, c); errs[0] != nil && d.hopeless(errs[0]) {
 			cancel()
 		}
 	})
 	wait.Go(func() {
-		if store, errs[1] = a.openStore(ctx); errs[1] != nil && a.hopeless(errs[1]) {
+		if store, errs[1] = d.openStore(ctx, address); errs[1] != nil && d.hopeless(errs[1]) {
 			cancel()
 		}
 	})
@@ -48,10 +66,10 @@ func (a *App) connect(ctx context.Context) (b *natsbroker.Bus, store history.Sto
 		if b != nil {
 			err = errors.Join(err, b.Close())
 		}
-		if store != nil {
+		if store.Store != nil {
 			err = errors.Join(err, store.Close())
 		}
-		return nil, nil, err
+		return nil, opened{}, err
 	}
 	return b, store, nil
 }
@@ -71,98 +89,60 @@ func worthTelling(errs ...error) error {
 }
 
 // connectNATS connects to NATS.
-func (a *App) connectNATS(ctx context.Context) (b *natsbroker.Bus, err error) {
-	c := a.config.NATS
-	c.Logger = cmp.Or(c.Logger, a.log)
-	c.Name = cmp.Or(c.Name, a.name()+" "+string(a.config.Command))
-	at := cmp.Or(withoutPassword(c.URLs), defaultNATS)
+func (d *dialer) connectNATS(ctx context.Context, c natsbroker.Config) (b *natsbroker.Bus, err error) {
+	c.Logger, c.Name = cmp.Or(c.Logger, d.log), cmp.Or(c.Name, d.name)
+	at := cmp.Or(redact.Addresses(c.URLs), defaultNATS)
 	if c.Context != "" {
 		at = "context " + c.Context
 	}
-	a.found(func(w *Addresses) { w.NATS, w.Prefix = cmp.Or(w.NATS, at), c.Prefix })
-	err = a.await(ctx, "NATS at "+at, func(ctx context.Context) (err error) {
+	d.places.set(func(w *Addresses) { w.NATS, w.Prefix = cmp.Or(w.NATS, at), c.Prefix })
+	err = d.await(ctx, "NATS at "+at, func(ctx context.Context) (err error) {
 		b, err = natsbroker.Connect(ctx, c)
 		return err
 	})
-	if err == nil && a.telemetry != nil {
-		a.telemetry.Metrics.Bus(b)
+	if err == nil && d.metrics != nil {
+		d.metrics.Bus(b)
 	}
 	return b, err
 }
 
+// opened is an open database, whose connections are measured until it is closed.
+type opened struct {
+	database.Store
+	unwatch func()
+}
+
+// Close implements [io.Closer].
+func (o opened) Close() error {
+	o.unwatch()
+	return o.Store.Close()
+}
+
 // openStore opens the database.
-func (a *App) openStore(ctx context.Context) (store history.Store, err error) {
-	url := a.config.database()
-	a.found(func(w *Addresses) { w.Database = withoutPassword(url) })
-	verify := a.config.Database.Schema == VerifyTables
-	if path, ok := isFile(url); ok {
-		o := sqlite.Options{Log: a.log}
-		if verify {
-			o.Schema = sqlite.Verify
-		}
-		err = a.await(ctx, "the database "+path, func(ctx context.Context) (err error) {
-			s, err := sqlite.Open(ctx, path, o)
-			if err == nil {
-				store = s
-				a.keepQueues(s)
-			}
-			return err
-		})
-		return a.measured(store), err
-	}
-	o := cockroach.Options{Log: a.log, ConnectTimeout: a.dialFor()}
-	if verify {
-		o.Schema = cockroach.Verify
-	}
-	err = a.await(ctx, "the database at "+withoutPassword(url), func(ctx context.Context) (err error) {
-		s, err := cockroach.Open(ctx, url, o)
-		if err == nil {
-			store = s
-			a.keepQueues(s)
-		}
+func (d *dialer) openStore(ctx context.Context, address string) (o opened, err error) {
+	d.places.set(func(w *Addresses) { w.Database = redact.Addresses(address) })
+	err = d.await(ctx, database.Describe(address), func(ctx context.Context) (err error) {
+		o.Store, err = database.Open(ctx, address, d.options())
 		return err
 	})
-	return a.measured(store), err
-}
-
-// measured is a store whose operations are measured, if anything is.
-func (a *App) measured(store history.Store) history.Store {
-	if a.telemetry == nil {
-		return store
-	}
-	return a.telemetry.Metrics.Store(store)
-}
-
-// OpenReadOnly opens a database to look at it, beside those who write to it. Methods that would
-// change something fail.
-func OpenReadOnly(ctx context.Context, address string, log *slog.Logger) (history.Store, error) {
-	if path, ok := isFile(address); ok {
-		s, err := sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true, Schema: sqlite.Verify, Log: log})
-		if err != nil {
-			return nil, fmt.Errorf("the database %s: %w", path, err)
-		}
-		return s, nil
-	}
-	const dialFor = 10 * time.Second
-	s, err := cockroach.Open(ctx, address,
-		cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, ConnectTimeout: dialFor, Log: log})
 	if err != nil {
-		return nil, fmt.Errorf("the database at %s: %w", withoutPassword(address), err)
+		return opened{}, err
 	}
-	return s, nil
+	o.unwatch = d.metrics.Pool(o.Store)
+	return o, nil
 }
 
 // await tries until it works, there is no hope, or it has waited long enough. Whatever it waits
 // for, it says so at once, and again when the reason changes.
-func (a *App) await(ctx context.Context, what string, try func(context.Context) error) error {
-	until := time.Now().Add(a.config.Wait)
+func (d *dialer) await(ctx context.Context, what string, try func(context.Context) error) error {
+	until := time.Now().Add(d.timeout)
 	pause := firstPause
 	said := ""
 	for {
 		err := try(ctx)
 		if err == nil {
 			if said != "" {
-				a.log.Info("there is " + what + " now")
+				d.log.Info("there is " + what + " now")
 			}
 			return nil
 		}
@@ -170,15 +150,16 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
 		rest := time.Until(until)
-		if a.hopeless(err) || a.config.Wait == 0 {
+		if d.hopeless(err) || d.timeout == 0 {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if rest <= 0 {
-			return fmt.Errorf("waited %s for %s (--wait): %w", shortly(a.config.Wait), what, err)
+			return fmt.Errorf("waited %s for %s (--connect-timeout): %w", settings.FormatDuration(d.timeout), what, err)
 		}
 		if reason := err.Error(); reason != said {
 			said = reason
-			a.log.Warn("waiting for "+what, "for", shortly(rest.Round(time.Second)), "error", oneLine(reason))
+			d.log.Warn("waiting for "+what, "for", settings.FormatDuration(rest.Round(time.Second)), "error",
+				oneLine(reason))
 		}
 		select {
 		case <-time.After(min(pause, rest)):
@@ -189,11 +170,11 @@ func (a *App) await(ctx context.Context, what string, try func(context.Context) 
 	}
 }
 
-// hopeless tells whether waiting cannot help: a file is not there, or the database refuses for
-// good. What NATS says is waited for in any case, because accounts and streams may be on their way,
-// too; and so are another process that has the database, tables that somebody else is to make or to
-// change, and the rights to them.
-func (a *App) hopeless(err error) bool {
+// hopeless reports whether waiting cannot help: a file does not exist, or the database refuses for
+// good. It is worth waiting for all errors of NATS, because accounts and streams may be created
+// meanwhile; and for another process that has the database, for tables that another process creates
+// or changes, and for the privileges on them.
+func (d *dialer) hopeless(err error) bool {
 	var of *history.Error
 	var locked *sqlite.LockedError
 	var schema *history.SchemaError
@@ -202,9 +183,9 @@ func (a *App) hopeless(err error) bool {
 	case errors.As(err, &locked):
 		return false
 	case errors.As(err, &schema):
-		return schema.Found > schema.Wanted || a.config.Check // that is the answer
+		return schema.Found > schema.Wanted || d.check // that is the answer
 	case errors.As(err, &denied):
-		return a.config.Check
+		return d.check
 	case errors.As(err, &of):
 		return of.Class == history.Permanent
 	}
@@ -220,63 +201,4 @@ func oneLine(s string) string {
 		}
 	}
 	return strings.Join(lines, "; ")
-}
-
-// migrateTables brings the tables up to date, or checks them, and says what was done.
-func (a *App) migrateTables(ctx context.Context) error {
-	url := a.config.database()
-	path, file := isFile(url)
-	var from, to int
-	var err error
-	switch {
-	case a.config.Check:
-		a.config.Database.Schema = VerifyTables
-		var s history.Store
-		if s, err = a.openStore(ctx); err == nil {
-			err = s.Close()
-		}
-		from, to = cockroach.SchemaVersion, cockroach.SchemaVersion
-		if file {
-			from, to = sqlite.SchemaVersion, sqlite.SchemaVersion
-		}
-	case file:
-		from, to, err = a.migrateFile(ctx, path)
-	default:
-		err = a.await(ctx, "the database at "+withoutPassword(url), func(ctx context.Context) (err error) {
-			from, to, err = cockroach.MigrateSchema(ctx, url,
-				cockroach.Options{Log: a.log, ConnectTimeout: a.dialFor()})
-			return err
-		})
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(a.config.stdout(), migrated(from, to))
-	return nil
-}
-
-func (a *App) migrateFile(ctx context.Context, path string) (from, to int, err error) {
-	to = sqlite.SchemaVersion
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Schema: sqlite.Verify, Log: a.log})
-	if err == nil {
-		return to, to, s.Close()
-	}
-	var schema *history.SchemaError
-	if !errors.As(err, &schema) {
-		return 0, 0, err
-	}
-	if s, err = sqlite.Open(ctx, path, sqlite.Options{Log: a.log}); err != nil {
-		return 0, 0, err
-	}
-	return schema.Found, to, s.Close()
-}
-
-func migrated(from, to int) string {
-	switch {
-	case from == to:
-		return fmt.Sprintf("the tables are of version %d, which is the one that is needed", to)
-	case from == 0:
-		return fmt.Sprintf("the tables were made; they are of version %d", to)
-	}
-	return fmt.Sprintf("the tables were of version %d, and are of version %d now", from, to)
 }

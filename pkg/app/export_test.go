@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"context"
 	"sync"
+
+	"github.com/rondo-run/rondo/internal/settings"
 )
 
 // RunInside does what a process with these arguments would do, in this process.
-func RunInside(ctx context.Context, env Environment, args []string, parts ...Part) (code int, out, problems string) {
+func RunInside(ctx context.Context, env settings.Environment, args []string, parts ...Part) (code int, out,
+	problems string) {
 	var stdout, stderr output
 	code = run(ctx, args, env, nil, &stdout, &stderr, parts)
 	return code, stdout.String(), stderr.String()
 }
 
-// output is what was written. A connection that is being closed may still log something while it is
-// read.
+// output is the text written so far. A connection that is being closed may still log something
+// while it is read.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer

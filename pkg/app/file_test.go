@@ -6,18 +6,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
 // readWith reads the settings of the worker from a file, variables and flags.
-func readWith(t *testing.T, file string, env map[string]string, args ...string) (app.Config, app.Reading, string) {
+func readWith(t *testing.T, file string, env map[string]string, args ...string) (app.Config, settings.Reading, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rondo.yaml")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := app.Defaults(app.Worker)
-	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), append(args, "--config", path),
+	r, problems := settings.Read(&c, settings.For(settings.Worker), append(args, "--config", path),
 		func(name string) (string, bool) {
 			v, ok := env[name]
 			return v, ok
@@ -37,20 +38,21 @@ slots: 7
 slots-per-activity: {charge: 4, ship: 2}
 tags: gpu
 log-level: debug
-grace: 5s
+shutdown-timeout: 5s
 partitions: 16
 database: postgres://somebody@somewhere/rondo   # of the orchestrator
 worker-id:
-`, map[string]string{"RONDO_SLOTS": "8", "RONDO_GRACE": "6s"}, "--grace", "7s")
+`, map[string]string{"RONDO_SLOTS": "8", "RONDO_SHUTDOWN_TIMEOUT": "6s"}, "--shutdown-timeout", "7s")
 	if problems != "" {
 		t.Fatal(problems)
 	}
 	if c.NATS.URLs != "nats://a:4222,nats://b:4222" || c.Worker.Slots != 8 ||
 		c.Worker.SlotsPerActivity["charge"] != 4 || c.Worker.SlotsPerActivity["ship"] != 2 ||
-		c.Grace.String() != "7s" || c.Log.Level.String() != "DEBUG" || c.NATS.Partitions != 16 || c.Worker.ID != "" {
+		c.ShutdownTimeout.String() != "7s" || c.Log.Level.String() != "DEBUG" || c.Streams.Partitions != 16 ||
+		c.Worker.ID != "" {
 		t.Errorf("%+v", c)
 	}
-	if r.From["grace"] != "flag" || r.From["slots"] != "environment" ||
+	if r.From["shutdown-timeout"] != "flag" || r.From["slots"] != "environment" ||
 		!strings.HasSuffix(r.From["tags"], "rondo.yaml") || r.From["worker-id"] != "" {
 		t.Errorf("%v", r.From)
 	}
@@ -58,9 +60,10 @@ worker-id:
 
 func TestWrongFilesWithSettings(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
-		{"all problems at once", "slots: many\nslot: 3\ngrace: [1, [2]]\n",
-			"FILE: slot is no setting; did you mean slots?|FILE: grace, line 3: want a list of words|FILE: slots: "},
-		{"no YAML", "slots: 3\n\tgrace: 5s\n", "FILE: line 2"},
+		{"all problems at once", "slots: many\nslot: 3\nshutdown-timeout: [1, [2]]\n",
+			"FILE: slot is no setting; did you mean slots?|FILE: shutdown-timeout, line 3: want a list of " +
+				"words|FILE: slots: "},
+		{"no YAML", "slots: 3\n\tshutdown-timeout: 5s\n", "FILE: line 2"},
 		{"no names", "- slots\n", "FILE: "},
 		{"said twice", "slots: 3\nslots: 4\n", "already defined"},
 	} {
@@ -74,13 +77,13 @@ func TestWrongFilesWithSettings(t *testing.T) {
 		})
 	}
 	c := app.Defaults(app.Worker)
-	_, problems := app.ReadSettings(&c, app.Settings(app.Worker), nil, func(name string) (string, bool) {
+	_, problems := settings.Read(&c, settings.For(settings.Worker), nil, func(name string) (string, bool) {
 		return "/nowhere.yaml", name == "RONDO_CONFIG"
 	})
 	if len(problems) != 1 || !strings.Contains(problems[0].Error(), "/nowhere.yaml") {
 		t.Errorf("%v", problems)
 	}
-	_, problems = app.ReadSettings(&c, app.Settings(app.Worker), []string{"--config"}, os.LookupEnv)
+	_, problems = settings.Read(&c, settings.For(settings.Worker), []string{"--config"}, os.LookupEnv)
 	if len(problems) != 1 || !strings.Contains(problems[0].Error(), "name of a file") {
 		t.Errorf("%v", problems)
 	}

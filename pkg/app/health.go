@@ -9,6 +9,7 @@ import (
 	"time"
 
 	healthserver "github.com/rondo-run/rondo/internal/health"
+	"github.com/rondo-run/rondo/internal/settings"
 )
 
 // askFor is how long a service may take to say how it is.
@@ -23,7 +24,7 @@ type health struct {
 
 type watched struct {
 	ctx      context.Context
-	services []service
+	services group
 }
 
 // openHealth begins to serve. Until there are services to watch, the process is alive and not
@@ -32,14 +33,14 @@ func (a *App) openHealth() (*health, error) {
 	h := &health{}
 	h.untell = a.telemetry.Metrics.Ready(h.ready)
 	address, said := a.config.listen()
-	if address == off {
+	if address == settings.Off {
 		return h, nil
 	}
 	c := healthserver.Config{Address: address, Live: h.live, Ready: h.ready, Metrics: a.telemetry.Scrape,
-		LogLevel: a.logs.level, Version: versionOf(a.name()).String(), Logger: a.log}
+		LogLevel: a.logs.level, Version: a.build(), Logger: a.log}
 	var err error
 	h.server, err = healthserver.Serve(c)
-	if err != nil && !said { // another port is better than nothing, where nobody has asked for this one
+	if err != nil && !said { // without a configured address, any port will do
 		if host, _, splitErr := net.SplitHostPort(address); splitErr == nil {
 			c.Address = net.JoinHostPort(host, "0")
 			h.server, err = healthserver.Serve(c)
@@ -53,11 +54,11 @@ func (a *App) openHealth() (*health, error) {
 		return nil, fmt.Errorf(
 			"serve /livez, /readyz and /metrics: %w: choose it with --listen, or leave it out with --listen off", err)
 	}
-	a.found(func(w *Addresses) { w.Health = "http://" + h.server.Address() })
+	a.places.set(func(w *Addresses) { w.Health = "http://" + h.server.Address() })
 	return h, nil
 }
 
-func (h *health) watch(ctx context.Context, services []service) {
+func (h *health) watch(ctx context.Context, services group) {
 	h.watched.Store(&watched{ctx, services})
 }
 

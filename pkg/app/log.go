@@ -2,12 +2,11 @@ package app
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"strings"
 	"sync/atomic"
 
-	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
@@ -17,25 +16,26 @@ type logs struct {
 	level *telemetry.Level
 	// written is what makes lines of records.
 	written slog.Handler
-	// sent gets all records, too, once there is somebody to send them to.
+	// sent gets all records, too, once they are exported.
 	sent atomic.Pointer[slog.Handler]
 }
 
-// openLogs begins to log.
-func (a *App) openLogs() {
+// newLogs opens the log of a process.
+func newLogs(c Log, to io.Writer) *logs {
 	l := &logs{}
-	o := &slog.HandlerOptions{Level: slog.Level(-1 << 15)} // what is of which level is decided before
-	if a.config.Log.JSON {
-		l.written = slog.NewJSONHandler(a.config.stderr(), o)
+	o := &slog.HandlerOptions{Level: slog.Level(-1 << 15)} // the levels are applied before
+	if c.JSON {
+		l.written = slog.NewJSONHandler(to, o)
 	} else {
-		l.written = slog.NewTextHandler(a.config.stderr(), o)
+		l.written = slog.NewTextHandler(to, o)
 	}
-	a.logs = l
-	l.level = telemetry.NewLevel(a.config.Log.Level, func(change string) { a.log.Info(change) })
-	a.log = l.logger(l.level)
+	var log *slog.Logger
+	l.level = telemetry.NewLevel(c.Level, func(change string) { log.Info(change) })
+	log = l.logger(l.level)
+	return l
 }
 
-// logger makes a logger that shows what is of a level or above.
+// logger makes a logger that shows records from a level on.
 func (l *logs) logger(level slog.Leveler) *slog.Logger {
 	return slog.New(telemetry.LogHandler(leveled{both{l.written, l, nil}, level}))
 }
@@ -53,7 +53,7 @@ func (l *logs) workerLogger() *slog.Logger {
 		l.level.AtMost(slog.LevelInfo)}, begin: "worker: ", level: l.level}))
 }
 
-// leveled shows what is of a level or above, which may change.
+// leveled shows records from a level on, which may change.
 type leveled struct {
 	slog.Handler
 	level slog.Leveler
@@ -101,8 +101,8 @@ func (h twoLevels) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// both writes a record, and sends it if somebody is there to get it. Loggers are made before that
-// is known, so what is added to them is kept.
+// both writes a record, and exports it if an exporter runs. Loggers are made before that is known,
+// so their attributes and groups are kept.
 type both struct {
 	slog.Handler
 	logs  *logs
@@ -120,7 +120,7 @@ func (h both) Handle(ctx context.Context, r slog.Record) error {
 	for _, add := range h.added {
 		sent = add(sent)
 	}
-	_ = sent.Handle(ctx, r) // it is queued; what cannot be sent is told by the SDK
+	_ = sent.Handle(ctx, r) // it is queued; the SDK reports failures of the export
 	return err
 }
 
@@ -136,15 +136,4 @@ func (h both) WithGroup(name string) slog.Handler {
 
 func (h both) with(add func(slog.Handler) slog.Handler) slog.Handler {
 	return both{add(h.Handler), h.logs, append(h.added[:len(h.added):len(h.added)], add)}
-}
-
-// answerLevel lets people tell and change the level over NATS. Without the right to hear the
-// question the process works all the same.
-func (a *App) answerLevel(b broker.RollCalls, names ...string) (stop func()) {
-	stop, err := process.AnswerLevel(b, string(a.config.Command), names, a.logs.level)
-	if err != nil {
-		a.log.Warn("the log level cannot be changed over NATS", "error", err)
-		return func() {}
-	}
-	return stop
 }

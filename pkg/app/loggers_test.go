@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -23,11 +24,11 @@ func TestLoggersOfTheProgram(t *testing.T) {
 	var own, code, worker, stderr logged
 	logger := func(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
 	all := []app.Part{
-		logs.With(func(ctx *orchestration.Context, in string) (string, error) {
+		logs.Bind(func(ctx *orchestration.Context, in string) (string, error) {
 			ctx.Logger().Warn("from the orchestration")
 			return writes.Call(ctx, in)
 		}),
-		writes.With(func(ctx context.Context, in string) (string, error) {
+		writes.Bind(func(ctx context.Context, in string) (string, error) {
 			activity.Logger(ctx).Warn("from the activity")
 			return in, nil
 		}),
@@ -37,7 +38,7 @@ func TestLoggersOfTheProgram(t *testing.T) {
 		}),
 	}
 	c := app.Defaults(app.Dev, all...)
-	c.Dir, c.NATSListen, c.Listen, c.Queues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", "off",
+	c.Dir, c.NATSListen, c.Listen, c.JobQueues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", "off",
 		io.Discard, &stderr
 	p := run(t, c, all...)
 	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
@@ -45,7 +46,7 @@ func TestLoggersOfTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	people := client.New(b, client.Options{})
+	people := busclient.New[*client.Client](b, busclient.Options{})
 	t.Cleanup(func() { people.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -20,11 +20,12 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/process"
-	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -129,9 +130,9 @@ var (
 	breaks  = orchestration.Define[string, string]("breaks")
 	wordy   = orchestration.Define[string, string]("wordy")
 	proceed = orchestration.DefineEvent[string]("go")
-	box     = orchestration.DefineQueue[string]("box")
+	box     = orchestration.DefineMailbox[string]("box")
 	where   = orchestration.DefineStatus[string]()
-	memory  = orchestration.DefineKey[string]("memory")
+	memory  = orchestration.DefineValue[string]("memory")
 	spill   = activity.Define[string, string]("spill")
 	refuse  = activity.Define[string, string]("refuse", activity.Retry(1))
 	explode = activity.Define[string, string]("explode", activity.Retry(1))
@@ -141,7 +142,7 @@ var (
 // some of them do other things than in the first.
 func leaky(edition int) []app.Part {
 	return []app.Part{
-		carry.With(func(ctx *orchestration.Context, s string) (string, error) {
+		carry.Bind(func(ctx *orchestration.Context, s string) (string, error) {
 			ctx.Logger().Info("carry begins")
 			where.Set(ctx, s)
 			memory.Set(ctx, s)
@@ -168,14 +169,14 @@ func leaky(edition int) []app.Part {
 			ctx.Logger().WithGroup("end").Info("carry ends", "edition", 1)
 			return box.Receive(ctx)
 		}),
-		wordy.With(func(*orchestration.Context, string) (string, error) { return "", nil }),
-		moody.With(func(ctx *orchestration.Context, s string) (string, error) {
+		wordy.Bind(func(*orchestration.Context, string) (string, error) { return "", nil }),
+		moody.Bind(func(ctx *orchestration.Context, s string) (string, error) {
 			if _, err := spill.Call(ctx, fmt.Sprint(s, edition)); err != nil {
 				return "", err
 			}
 			return proceed.Wait(ctx)
 		}),
-		odd.With(func(ctx *orchestration.Context, s string) (string, error) {
+		odd.Bind(func(ctx *orchestration.Context, s string) (string, error) {
 			if edition > 1 {
 				return s, errors.New(s)
 			}
@@ -184,15 +185,15 @@ func leaky(edition int) []app.Part {
 			}
 			return proceed.Wait(ctx)
 		}),
-		breaks.With(func(_ *orchestration.Context, s string) (string, error) { panic(s) }),
-		spill.With(func(ctx context.Context, s string) (string, error) {
+		breaks.Bind(func(_ *orchestration.Context, s string) (string, error) { panic(s) }),
+		spill.Bind(func(ctx context.Context, s string) (string, error) {
 			activity.Logger(ctx).Info("spilling")
 			return s, activity.Heartbeat(ctx, s)
 		}),
-		refuse.With(func(_ context.Context, s string) (string, error) {
+		refuse.Bind(func(_ context.Context, s string) (string, error) {
 			return "", activity.WithDetails(activity.Errorf("refused", "no: %s", s), s)
 		}),
-		explode.With(func(_ context.Context, s string) (string, error) { panic(s) }),
+		explode.Bind(func(_ context.Context, s string) (string, error) { panic(s) }),
 	}
 }
 
@@ -210,7 +211,7 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	config := func(command app.Command) app.Config {
 		c := app.Defaults(command)
 		c.NATS.URLs, c.Database.URL = s.URL(), database
-		c.NATS.MaxPayload = 64 << 10
+		c.Streams.MaxPayload = 64 << 10
 		c.Listen, c.Stdout, c.Stderr = "off", io.Discard, out
 		c.Log = app.Log{Level: slog.LevelDebug, JSON: true, Payloads: payloads}
 		return c
@@ -222,9 +223,9 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	c := client.New(b, client.Options{})
+	c := busclient.New[*client.Client](b, busclient.Options{})
 	t.Cleanup(func() { c.Close() })
-	said := events.Payload(`"` + marker + `"`)
+	said := codec.Payload(`"` + marker + `"`)
 	send := func(subject string, header events.Header) {
 		t.Helper()
 		if err := b.Publish(t.Context(), events.Wire{Subject: subject, Header: header, Body: said}); err != nil {
@@ -239,8 +240,8 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	waits := func(id, event string) {
 		t.Helper()
 		await(t, database, id, func(history.Info) bool {
-			w, err := c.Waiting(t.Context(), id)
-			return err == nil && slices.ContainsFunc(w.Waits, func(x query.Wait) bool { return x.Name == event })
+			w, err := c.Instances().Waiting(t.Context(), id)
+			return err == nil && slices.ContainsFunc(w.Waits, func(x client.Wait) bool { return x.Name == event })
 		})
 	}
 	for _, id := range []string{"carry-1", "moody-1", "odd-1"} {
@@ -250,9 +251,9 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	send("rondo.start.carry.carry-2", events.Header{events.HeaderConflict: {marker}})
 	send("rondo.start.carry.carry-3", events.Header{events.HeaderAttributes: {marker}})
 	send("rondo.control.explode.carry-1", nil)
-	send("rondo.work._.spill.1-2.carry-9", events.Header{events.HeaderAttempt: {marker}})
+	send("rondo.task._.spill.1-2.carry-9", events.Header{events.HeaderAttempt: {marker}})
 	ended(t, database, "breaks-1")
-	send("rondo.queue.box.breaks-1", nil)
+	send("rondo.mailbox.box.breaks-1", nil)
 	send("rondo.event.nobody.carry-1", nil)
 	out.await(t, "task dead-lettered")
 	// The same instances with other code.
@@ -264,7 +265,7 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	for _, id := range []string{"carry-1", "moody-1", "odd-1"} {
 		send("rondo.event.go."+id, nil)
 	}
-	send("rondo.queue.box.carry-1", nil)
+	send("rondo.mailbox.box.carry-1", nil)
 	ended(t, database, "carry-1")
 	ended(t, database, "moody-1")
 	await(t, database, "odd-1", func(i history.Info) bool { return i.Status == round.Halted })
@@ -288,7 +289,7 @@ func TestLogsDoNotTellData(t *testing.T) {
 	t.Run("records say what they are about", func(t *testing.T) { checkAbout(t, out) })
 }
 
-// checkAbout looks at what is said of carry-1.
+// checkAbout looks at the records about carry-1.
 func checkAbout(t *testing.T, out *logged) {
 	execution := map[string]any{"instance": "carry-1", "execution": 1.0, "orchestration": "carry", "version": "1.0.0"}
 	for msg, want := range map[string]map[string]any{
@@ -359,7 +360,7 @@ func TestLogsDoNotTellPasswords(t *testing.T) {
 	} {
 		out := &logged{}
 		c := app.Defaults(app.Orchestrator)
-		c.NATS.URLs, c.Database.URL, c.Wait, c.NATS.Timeout = x.nats, x.database, 150*time.Millisecond,
+		c.NATS.URLs, c.Database.URL, c.ConnectTimeout, c.NATS.Timeout = x.nats, x.database, 150*time.Millisecond,
 			100*time.Millisecond
 		c.Listen, c.Stdout, c.Stderr = "off", io.Discard, out
 		c.Log = app.Log{Level: slog.LevelDebug, JSON: true}
@@ -465,7 +466,7 @@ func TestLevelsChangeAtRunTime(t *testing.T) {
 	}
 }
 
-// TestLogsAreSent has a collector that takes logs, and one that nobody has said is to get any.
+// TestLogsAreSent has a collector that takes logs, and one that is not configured.
 func TestLogsAreSent(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []bool{true, false} {
@@ -475,7 +476,7 @@ func TestLogsAreSent(t *testing.T) {
 			collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/v1/logs":
-					_, _ = io.Copy(got, r.Body) // what does not come is missed below
+					_, _ = io.Copy(got, r.Body) // a missing record fails below
 				case "/v1/traces":
 					select {
 					case traces <- struct{}{}:
@@ -492,7 +493,8 @@ func TestLogsAreSent(t *testing.T) {
 			s := server(t)
 			database := filepath.Join(t.TempDir(), "rondo.db")
 			start(t, env, with("orchestrator", "--nats", s.URL(), "--database", database)...).ready()
-			w := start(t, env, with("worker", "--nats", s.URL(), "--grace", "1s", "--cancel-grace", "1s")...).ready()
+			w := start(t, env, with("worker", "--nats", s.URL(), "--shutdown-timeout", "1s", "--cancel-grace",
+				"1s")...).ready()
 			b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
 			if err != nil {
 				t.Fatal(err)

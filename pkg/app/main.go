@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/columns"
+	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/internal/version"
 	"github.com/rondo-run/rondo/internal/x/gctune"
 )
 
@@ -35,8 +37,8 @@ func Main(parts ...Part) {
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Environ(), os.Stdout, os.Stderr, parts))
 }
 
-// oneSignal is how long a signal may come again and be the same one: whoever started the process
-// may pass on what the terminal has sent already.
+// oneSignal is the time in which a repeated signal counts as the same one: the parent process may
+// forward a signal that the terminal has already sent.
 const oneSignal = 250 * time.Millisecond
 
 // ending gives a context that ends with the first signal. The second one ends the process.
@@ -55,14 +57,14 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 		if n, ok := s.(syscall.Signal); ok {
 			code = bySignal + int(n)
 		}
-		fmt.Fprintln(say, programName()+": ended at once; what was under way comes again with the next start")
+		fmt.Fprintln(say, programName()+": ended at once; what was in flight comes again with the next start")
 		exit(code)
 	}()
 	return ctx
 }
 
 // run does what the arguments say, and gives the exit code.
-func run(ctx context.Context, args []string, env Environment, environ []string, stdout, stderr io.Writer,
+func run(ctx context.Context, args []string, env settings.Environment, environ []string, stdout, stderr io.Writer,
 	parts []Part) int {
 	name := programName()
 	stdout, stderr = &oneAtATime{w: stdout}, &oneAtATime{w: stderr}
@@ -75,11 +77,13 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 	case "help", "h":
 		return help(stdout, stderr, name, args[1:])
 	case "version":
-		fmt.Fprintln(stdout, versionOf(name))
+		fmt.Fprintln(stdout, version.Of(name))
 		return succeeded
+	default:
 	}
-	if !slices.Contains(everywhere, command) {
-		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0], DidYouMean(args[0], commandNames()))
+	if !slices.Contains(settings.Commands(), string(command)) {
+		fmt.Fprintf(stderr, "%s: there is no command %q%s\n", name, args[0],
+			settings.DidYouMean(args[0], settings.Commands()))
 		if ofRondo[args[0]] {
 			fmt.Fprintf(stderr, "`rondo %s` is what you want: the command rondo talks to instances of all programs\n",
 				args[0])
@@ -89,7 +93,7 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 	}
 	c := Defaults(command, parts...)
 	c.Stdout, c.Stderr = stdout, stderr
-	r, problems := ReadSettings(&c, Settings(command), args[1:], env)
+	r, problems := settings.Read(&c, settings.For(string(command)), args[1:], env)
 	if r.Help {
 		return help(stdout, stderr, name, args[:1])
 	}
@@ -107,13 +111,13 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 		return misused
 	}
 	if r.PrintConfig {
-		if err := PrintConfig(stdout, &c, Settings(command), r); err != nil {
+		if err := settings.Print(stdout, settings.For(string(command)), c.value, r); err != nil {
 			return failed
 		}
 		return succeeded
 	}
 	slog.SetDefault(a.logs.codeLogger()) // for code that logs with a context, and not with the logger that it is given
-	for _, p := range unknownVariables(environ) {
+	for _, p := range settings.UnknownVariables(environ) {
 		a.log.Warn(p)
 	}
 	if err := a.Run(ctx); err != nil {
@@ -126,9 +130,9 @@ func run(ctx context.Context, args []string, env Environment, environ []string, 
 	return succeeded
 }
 
-// ofRondo are commands that people look for in their program and that the command line has.
+// ofRondo are commands that operators look for in their program and that the command line has.
 var ofRondo = map[string]bool{
-	"start": true, "raise": true, "enqueue": true, "cancel": true, "terminate": true, "suspend": true, "resume": true,
+	"start": true, "raise": true, "send": true, "cancel": true, "terminate": true, "suspend": true, "resume": true,
 	"wait": true, "list": true, "show": true,
 	"history": true, "tree": true, "watch": true, "doctor": true, "check": true, "delete": true, "prune": true,
 	"recover": true, "schedules": true,
@@ -151,8 +155,8 @@ const elsewhere = `To start instances, talk to them and look at them, use the co
 
 func printUsage(w io.Writer, name string) {
 	fmt.Fprintf(w, "%s <command> [settings]\n\n", name)
-	for _, c := range everywhere {
-		fmt.Fprintln(w, columns.Row(string(c), summaries[c], helpColumn))
+	for _, c := range settings.Commands() {
+		fmt.Fprintln(w, columns.Row(c, summaries[Command(c)], helpColumn))
 	}
 	fmt.Fprintln(w, columns.Row("version", "say which version it is", helpColumn))
 	fmt.Fprintln(w, columns.Row("help <command>", "explain a command and its settings", helpColumn))
@@ -166,8 +170,9 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 		return succeeded
 	}
 	command := Command(args[0])
-	if !slices.Contains(everywhere, command) {
-		fmt.Fprintf(stderr, "%s help: there is no command %q%s\n", name, command, DidYouMean(args[0], commandNames()))
+	if !slices.Contains(settings.Commands(), string(command)) {
+		fmt.Fprintf(stderr, "%s help: there is no command %q%s\n", name, command,
+			settings.DidYouMean(args[0], settings.Commands()))
 		return misused
 	}
 	fmt.Fprintln(stdout, columns.Paragraphs(fmt.Sprintf("%s %s: %s\n\n", name, command, summaries[command])+
@@ -176,6 +181,7 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 		"of the flag. A flag wins over a variable, and that over the file. --print-config shows how they are now "+
 		"and where each is from. A secret, and the "+
 		"address of the database, can also stand in a file that the variable with _FILE at its end names."))
-	printSettings(stdout, command)
+	c := Defaults(command)
+	settings.WriteHelp(stdout, string(command), &c)
 	return succeeded
 }

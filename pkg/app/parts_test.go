@@ -23,7 +23,7 @@ func TestDefaultsAskTheParts(t *testing.T) {
 func TestAPartCanPinAVersion(t *testing.T) {
 	order := orchestration.Define[int, int]("order")
 	code := func(*orchestration.Context, int) (int, error) { return 0, nil }
-	parts := []app.Part{order.With(code), order.With(code, orchestration.Version("2.0.0"))}
+	parts := []app.Part{order.Bind(code), order.Bind(code, orchestration.Version("2.0.0"))}
 	if _, err := app.New(app.Defaults(app.Dev), append(parts, app.Pin("order", "1.0.0"))...); err != nil {
 		t.Error(err)
 	}
@@ -37,11 +37,11 @@ func TestAPartCanPinAVersion(t *testing.T) {
 }
 
 // TestPartsOfMainInATest gives an environment all that a main function has: a pin counts there, and
-// what is about processes does no harm.
+// options of processes do no harm.
 func TestPartsOfMainInATest(t *testing.T) {
 	which := orchestration.Define[string, string]("which")
 	version := func(v string) app.Part {
-		return which.With(func(*orchestration.Context, string) (string, error) {
+		return which.Bind(func(*orchestration.Context, string) (string, error) {
 			return v, nil
 		}, orchestration.Version(v))
 	}

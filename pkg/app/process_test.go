@@ -20,6 +20,8 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/busclient"
+	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -30,8 +32,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// The flags that keep tests out of each other's way, and of that of whoever runs them.
-var anywhere = []string{"--listen", "127.0.0.1:0", "--log-level", "info", "--wait", "15s"}
+// The flags that isolate tests from each other, and from other programs on the machine.
+var anywhere = []string{"--listen", "127.0.0.1:0", "--log-level", "info", "--connect-timeout", "15s"}
 
 func with(command string, args ...string) []string {
 	return append(append([]string{command}, anywhere...), args...)
@@ -48,7 +50,7 @@ func server(t *testing.T) *embedded.Server {
 	return s
 }
 
-// publish says something by hand, as anybody would who knows the subject.
+// publish publishes a message by hand, as any client can that knows the subject.
 func publish(t *testing.T, url, subject, body string) {
 	t.Helper()
 	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: url, Setup: natsbroker.Use})
@@ -133,7 +135,7 @@ func TestHealth(t *testing.T) {
 // TestServicesWaitForWhatIsNotThereYet starts the service first, then NATS.
 func TestServicesWaitForWhatIsNotThereYet(t *testing.T) {
 	t.Parallel()
-	for range 5 { // somebody else may take the port meanwhile
+	for range 5 { // another process may take the port meanwhile
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +159,7 @@ func TestServicesWaitForWhatIsNotThereYet(t *testing.T) {
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--wait", "300ms",
+	code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--connect-timeout", "300ms",
 		"--database", "postgres://ann:hush@127.0.0.1:1/rondo")...)
 	if code != 1 || !strings.Contains(problems,
 		"waited 300ms for the database at postgres://ann:(hidden)@127.0.0.1:1/rondo") ||
@@ -169,7 +171,7 @@ func TestWaitingEnds(t *testing.T) {
 		strings.Contains(problems, "waiting for NATS") {
 		t.Errorf("a file that is not there is not waited for: exit code %d: %s", code, problems)
 	}
-	if code, _, problems := inside(t, environment(), with("worker", "--nats", "nats://127.0.0.1:1", "--wait",
+	if code, _, problems := inside(t, environment(), with("worker", "--nats", "nats://127.0.0.1:1", "--connect-timeout",
 		"0s")...); code != 1 || !strings.Contains(problems, "NATS at nats://127.0.0.1:1: ") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
@@ -204,7 +206,7 @@ func TestAWaitingServiceEndsAtOnce(t *testing.T) {
 
 func TestTheSecondSignalForces(t *testing.T) {
 	t.Parallel()
-	p := start(t, nil, with("dev", "--nats-listen", "127.0.0.1:0", "--grace", "1h")...).ready()
+	p := start(t, nil, with("dev", "--nats-listen", "127.0.0.1:0", "--shutdown-timeout", "1h")...).ready()
 	at := addressIn(t, p.errs.await(t, "msg=ready"), "nats=")
 	publish(t, at, "rondo.start.toil.t-1", "true")
 	p.errs.await(t, "msg=working")
@@ -244,8 +246,8 @@ func TestAddressesThatAreTaken(t *testing.T) {
 	if code != 1 || !strings.Contains(problems, "choose another address with --nats-listen") {
 		t.Errorf("exit code %d: %s", code, problems)
 	}
-	// Nobody has asked for the usual ports, so others will do. They may be taken on this machine or
-	// not.
+	// Without configured ports, others will do than the usual ones. They may be taken on this
+	// machine or not.
 	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready()
 	start(t, nil, "worker", "--nats", s.URL(), "--log-level", "info").ready().errs.await(t,
 		"the usual address is taken")
@@ -261,7 +263,8 @@ func TestMigrate(t *testing.T) {
 	migrate := func(want string, wantCode int, args ...string) {
 		t.Helper()
 		code, out, problems := inside(t, environment(),
-			append([]string{"migrate", "--database", database, "--nats", s.URL(), "--wait", "1s"}, args...)...)
+			append([]string{"migrate", "--database", database, "--nats", s.URL(), "--connect-timeout", "1s"},
+				args...)...)
 		if code != wantCode || !strings.Contains(out+problems, want) {
 			t.Errorf("%v: exit code %d, want %d and %q in: %s%s", args, code, wantCode, want, out, problems)
 		}
@@ -289,7 +292,7 @@ func TestDev(t *testing.T) {
 		"hello 1.0.0; nap 1.0.0; toil 1.0.0; activities greet, work"} {
 		p.out.await(t, want)
 	}
-	at, err := app.ReadAddresses(dir)
+	at, err := devdir.Read(dir)
 	if err != nil || at.Database != filepath.Join(dir, "rondo.db") || at.Prefix != "rondo" {
 		t.Errorf("%+v, %v", at, err)
 	}
@@ -310,7 +313,7 @@ func TestDev(t *testing.T) {
 	publish(t, at.NATS, "rondo.start.nap.n-1", "3000")
 	waiting := await(t, at.Database, "n-1", func(i history.Info) bool { return i.LastEvent >= 2 })
 	p.end()
-	if _, err := app.ReadAddresses(dir); err == nil {
+	if _, err := devdir.Read(dir); err == nil {
 		t.Error("the file with the addresses is still there")
 	}
 	if i := instance(t, at.Database, "n-1"); i.Status.Ended() {
@@ -335,9 +338,9 @@ func TestDev(t *testing.T) {
 func TestDevAfterACrash(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	args := with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--work-wait", "1s")
+	args := with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--task-ack-wait", "1s")
 	p := start(t, nil, args...).ready()
-	at, err := app.ReadAddresses(dir)
+	at, err := devdir.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +352,7 @@ func TestDevAfterACrash(t *testing.T) {
 	<-p.done
 	p = start(t, nil, args...).ready()
 	p.errs.await(t, "msg=working")
-	at, err = app.ReadAddresses(dir)
+	at, err = devdir.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +371,7 @@ func TestDevInADirectoryThatCannotBeWritten(t *testing.T) {
 	}
 	if f, err := os.Create(filepath.Join(dir, "x")); err == nil {
 		f.Close()
-		dir = "/proc" // whoever runs the tests may write everywhere, but not there
+		dir = "/proc" // root may write everywhere, but not there
 	}
 	code, _, problems := inside(t, environment(), with("dev", "--dir", dir)...)
 	if code != 1 || !strings.Contains(problems, "the directory "+dir) ||
@@ -436,7 +439,7 @@ func TestAppAsAValue(t *testing.T) {
 	at := a.Addresses()
 	publish(t, at.NATS, "rondo.start.hello.v-1", `"value"`)
 	wantOutput(t, ended(t, at.Database, "v-1"), `"hello value"`)
-	data, err := os.ReadFile(filepath.Join(c.Dir, app.AddressFile))
+	data, err := os.ReadFile(filepath.Join(c.Dir, devdir.File))
 	var file map[string]any
 	if err != nil || json.Unmarshal(data, &file) != nil || file["pid"] != float64(os.Getpid()) {
 		t.Errorf("%s: %v", data, err)
@@ -503,7 +506,7 @@ func TestOnPostgreSQL(t *testing.T) {
 	}
 	early := start(t, []string{"RONDO_DATABASE_URL=" + address},
 		with("orchestrator", "--nats", s.URL(), "--schema", "verify")...)
-	early.errs.await(t, "has no tables of Rondo's") // and waits until somebody makes them
+	early.errs.await(t, "has no tables of Rondo's") // and waits until the tables are there
 	if code, out, problems := inside(t, environment("RONDO_DATABASE_URL", address), "migrate"); code != 0 ||
 		!strings.Contains(out, "the tables were made") {
 		t.Errorf("exit code %d: %s%s", code, out, problems)
@@ -517,7 +520,7 @@ func TestOnPostgreSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	c := client.New(b, client.Options{})
+	c := busclient.New[*client.Client](b, busclient.Options{})
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -25,7 +25,9 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -121,9 +123,9 @@ func stringConstants(t *testing.T, dir string) map[string]string {
 // The orchestration that the page speaks of.
 var fulfilParts = []app.Part{
 	orchestration.Define[map[string]any,
-		map[string]any]("fulfil").With(func(ctx *orchestration.Context, order map[string]any) (map[string]any, error) {
+		map[string]any]("fulfil").Bind(func(ctx *orchestration.Context, order map[string]any) (map[string]any, error) {
 		charged, err := activity.Define[map[string]any, map[string]any]("charge").Call(ctx, order,
-			activity.Retry(3, activity.Fixed(10*time.Millisecond)), activity.Timeout(time.Minute))
+			activity.Retry(3, activity.Fixed(10*time.Millisecond)), activity.StartToClose(time.Minute))
 		if cents, _ := order["cents"].(float64); err == nil && cents >= 100_000 {
 			_, err = orchestration.DefineEvent[map[string]any]("approve").Wait(ctx)
 		}
@@ -144,8 +146,8 @@ type block struct {
 
 // kinds are those blocks that are run.
 var kinds = map[string]func(*actor, block) error{
-	"publish": (*actor).publish, "work": (*actor).work, "ack": (*actor).ack, "gone": (*actor).gone,
-	"listen": (*actor).listen, "notice": (*actor).notice,
+	"publish": (*actor).publish, "task": (*actor).task, "ack": (*actor).ack, "gone": (*actor).gone,
+	"listen": (*actor).listen, "notification": (*actor).notification,
 	"request": (*actor).request, "answer": (*actor).answer, "respond": (*actor).respond, "dead": (*actor).dead,
 }
 
@@ -200,7 +202,7 @@ type actor struct {
 
 var placeholder = regexp.MustCompile(`\{([a-z][a-z0-9 ]*)\}`)
 
-// fill puts in what is known, and times that are said from now on.
+// fill puts in known values, and times from now on.
 func (a *actor) fill(s string) string {
 	return placeholder.ReplaceAllStringFunc(s, func(p string) string {
 		name := p[1 : len(p)-1]
@@ -216,7 +218,7 @@ func (a *actor) fill(s string) string {
 	})
 }
 
-// match compares what came with what is shown, and learns what is in braces.
+// match compares a message with that of the page, and learns the values of braces.
 func (a *actor) match(what, shown, got string) error {
 	shown = a.fill(shown)
 	pattern, names, last := "^", []string(nil), 0
@@ -252,12 +254,12 @@ func (a *actor) publish(b block) error {
 	return err
 }
 
-func (a *actor) work(b block) error {
-	name := natsbroker.ConsumerOf(broker.Queue{Activity: b.arg})
-	c, err := a.js.Consumer(a.ctx, "RONDO_WORK", name)
+func (a *actor) task(b block) error {
+	name := natsbroker.ConsumerOf(broker.TaskQueueName{Activity: b.arg})
+	c, err := a.js.Consumer(a.ctx, "RONDO_TASKS", name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) { // made as the page says, if the orchestrator was not quicker
-		c, err = a.js.CreateOrUpdateConsumer(a.ctx, "RONDO_WORK", jetstream.ConsumerConfig{
-			Durable: name, FilterSubject: "rondo.work._." + b.arg + ".>", AckPolicy: jetstream.AckExplicitPolicy,
+		c, err = a.js.CreateOrUpdateConsumer(a.ctx, "RONDO_TASKS", jetstream.ConsumerConfig{
+			Durable: name, FilterSubject: "rondo.task._." + b.arg + ".>", AckPolicy: jetstream.AckExplicitPolicy,
 			AckWait:    30 * time.Second,
 			MaxDeliver: -1, MaxAckPending: 100_000, MaxWaiting: 2048,
 		})
@@ -290,7 +292,7 @@ func (a *actor) gone(block) error {
 	if err != nil {
 		return err
 	}
-	m, err := a.nc.RequestWithContext(a.ctx, "$JS.API.STREAM.MSG.GET.RONDO_WORK",
+	m, err := a.nc.RequestWithContext(a.ctx, "$JS.API.STREAM.MSG.GET.RONDO_TASKS",
 		fmt.Appendf(nil, `{"seq":%d}`, meta.Sequence.Stream))
 	if err == nil && !strings.Contains(string(m.Data), "10037") {
 		err = fmt.Errorf("it is still there: %s", m.Data)
@@ -307,7 +309,7 @@ func (a *actor) listen(b block) error {
 	return err
 }
 
-func (a *actor) notice(b block) error {
+func (a *actor) notification(b block) error {
 	m, err := a.subs[len(a.subs)-1].NextMsgWithContext(a.ctx)
 	if err != nil {
 		return err
@@ -318,13 +320,13 @@ func (a *actor) notice(b block) error {
 func (a *actor) request(b block) error {
 	var err error
 	a.replied, err = a.nc.RequestWithContext(a.ctx, b.subject, []byte(b.body))
-	for err == nil && b.arg == "" && a.early(b) { // what was published a moment ago may not have been decided yet
+	for err == nil && b.arg == "" && a.early(b) { // the instance may not have decided yet about a recent message
 		a.replied, err = a.nc.RequestWithContext(a.ctx, b.subject, []byte(b.body))
 	}
 	return err
 }
 
-// early reports whether an instance is on its way still to what the page shows.
+// early reports whether an instance has not yet reached the state that the page shows.
 func (a *actor) early(b block) bool {
 	s := string(a.replied.Data)
 	switch b.subject {
@@ -336,10 +338,9 @@ func (a *actor) early(b block) bool {
 	return false
 }
 
-// respond answers a roll call as the page says, and wants that whoever calls the roll understands
-// it.
+// respond answers a discovery request as the page says, and expects that the sender understands it.
 func (a *actor) respond(b block) error {
-	s, err := a.nc.Subscribe(b.subject, func(m *nats.Msg) { _ = m.Respond([]byte(b.body)) }) // who asked asks again
+	s, err := a.nc.Subscribe(b.subject, func(m *nats.Msg) { _ = m.Respond([]byte(b.body)) }) // the sender asks again
 	if err != nil {
 		return err
 	}
@@ -398,7 +399,7 @@ func (a *actor) dead(b block) error {
 	return a.matchHeader(b, m.Headers())
 }
 
-// matchBody compares JSON: what is shown must be there, and there may be more.
+// matchBody compares JSON: all fields of the page must be there, and there may be more.
 func (a *actor) matchBody(shown string, got []byte) error {
 	if shown = a.fill(shown); shown == "" && len(got) == 0 {
 		return nil
@@ -416,7 +417,7 @@ func (a *actor) matchBody(shown string, got []byte) error {
 	return nil
 }
 
-// contains reports whether JSON has at least what is wanted.
+// contains reports whether JSON has at least the wanted fields.
 func contains(have, want any) bool {
 	switch w := want.(type) {
 	case map[string]any:
@@ -515,34 +516,35 @@ func TestProtocolPermissions(t *testing.T) {
 	t.Cleanup(func() { s.Close() })
 	as := func(command app.Command, user string) app.Config {
 		c := app.Defaults(command)
-		c.NATS.URLs, c.NATS.User, c.NATS.Password, c.Wait = s.URL(), user, user, 0
+		c.NATS.URLs, c.NATS.User, c.NATS.Password, c.ConnectTimeout = s.URL(), user, user, 0
 		if user != "setup" {
 			c.NATS.InboxPrefix = "_INBOX_" + user
 		}
 		return c
 	}
 	m := as(app.Migrate, "setup")
-	m.Database.URL, m.Streams, m.Stdout = filepath.Join(t.TempDir(), "rondo.db"), true, io.Discard
+	m.Database.URL, m.Migration.Streams, m.Stdout = filepath.Join(t.TempDir(), "rondo.db"), true, io.Discard
 	if a, err := app.New(m, parts...); err != nil || a.Run(t.Context()) != nil {
 		t.Fatal("migrate: ", err)
 	}
 	o := as(app.Orchestrator, "orchestrator")
-	o.NATS.Setup = natsbroker.Verify
+	o.Streams.Verify = true
 	o.Database.URL = m.Database.URL
 	runsInside(t, o, parts...)
 
 	w := as(app.Worker, "worker")
-	w.NATS.Setup = natsbroker.Verify
+	w.Streams.Verify = true
 	runsInside(t, w, parts...)
 
-	c := as("", "client").NATS
-	c.Setup = natsbroker.Use
-	b, err := natsbroker.Connect(t.Context(), c)
+	c := as("", "client")
+	login := settings.Broker(settings.NATS(c.NATS), settings.Streams(c.Streams))
+	login.Setup = natsbroker.Use
+	b, err := natsbroker.Connect(t.Context(), login)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	people := client.New(b, client.Options{})
+	people := busclient.New[*client.Client](b, busclient.Options{})
 	t.Cleanup(func() { people.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -553,8 +555,8 @@ func TestProtocolPermissions(t *testing.T) {
 	for user, forbidden := range map[string][]string{
 		"worker": {"rondo.start.hello.w-1", "rondo.control.terminate.h-1", "rondo.timer-due.1-2.h-1",
 			"$JS.API.STREAM.DELETE.RONDO", "rondo.api.delete"},
-		"client": {"rondo.work-done.1-2.h-1", "rondo.work._.greet.1-2.h-1", "rondo.timer-due.1-2.h-1",
-			"$JS.API.STREAM.DELETE.RONDO", "rondo.notice.ended.hello.h-1"},
+		"client": {"rondo.task-done.1-2.h-1", "rondo.task._.greet.1-2.h-1", "rondo.timer-due.1-2.h-1",
+			"$JS.API.STREAM.DELETE.RONDO", "rondo.notification.ended.hello.h-1"},
 	} {
 		denied := make(chan error, 10)
 		nc, err := nats.Connect(s.URL(), nats.UserInfo(user, user),

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/internal/devdir"
 )
 
 const queueToken = "a-token-of-the-shop"
@@ -30,7 +30,7 @@ func accessFile(t *testing.T, dir string) string {
 	t.Helper()
 	sum := sha256.Sum256([]byte(queueToken))
 	return file(t, dir, "access.yaml", "callers: [{name: shop, token_sha256: ["+hex.EncodeToString(sum[:])+
-		"], allow: [{queues: [orders-*], rights: [push, look]}]}]")
+		"], allow: [{queues: [orders-*], permissions: [push, look]}]}]")
 }
 
 func file(t *testing.T, dir, name, text string) string {
@@ -112,8 +112,8 @@ func TestQueuesOfAnOrchestrator(t *testing.T) {
 	s, dir := server(t), t.TempDir()
 	cert, key, client := certificate(t, dir)
 	access := accessFile(t, dir)
-	args := with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"), "--queues-listen",
-		"0.0.0.0:0", "--queues-access", access, "--queues-tls-cert", cert, "--queues-tls-key", key)
+	args := with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"), "--jobs-listen",
+		"0.0.0.0:0", "--jobs-access", access, "--jobs-tls-cert", cert, "--jobs-tls-key", key)
 	at := func(p *running) string {
 		_, port, err := net.SplitHostPort(strings.TrimPrefix(queuesOf(t, p), "https://"))
 		if err != nil {
@@ -141,7 +141,7 @@ func TestQueuesOfAnOrchestrator(t *testing.T) {
 
 	// Now without tokens and TLS, as this machine alone may.
 	p = start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", filepath.Join(dir, "rondo.db"),
-		"--queues-listen", "127.0.0.1:0")...)
+		"--jobs-listen", "127.0.0.1:0")...)
 	url = queuesOf(t, p)
 	if status, answer := post(t, http.DefaultClient, "", url+"/queue/orders-1/pop", ""); status != http.StatusOK ||
 		!strings.Contains(answer, `{"n": 1}`) && !strings.Contains(answer, `{"n":1}`) {
@@ -154,7 +154,7 @@ func TestQueuesOfAnOrchestrator(t *testing.T) {
 func TestAnOrchestratorServesNoQueuesUnlessItIsTold(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for _, more := range [][]string{nil, {"--queues-listen", "off", "--queues-access", "nowhere.yaml"}} {
+	for _, more := range [][]string{nil, {"--jobs-listen", "off", "--jobs-access", "nowhere.yaml"}} {
 		p := start(t, nil, append(with("orchestrator", "--nats", s.URL(), "--database",
 			filepath.Join(t.TempDir(), "rondo.db")), more...)...)
 		if at := queuesOf(t, p); at != "" {
@@ -172,19 +172,19 @@ func TestQueuesOfDev(t *testing.T) {
 	}
 	defer l.Close()
 	dir := t.TempDir()
-	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--queues-listen",
+	p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--jobs-listen",
 		"127.0.0.1:0")...).ready()
-	at, err := app.ReadAddresses(dir)
-	if err != nil || !strings.HasPrefix(at.Queues, "http://127.0.0.1:") {
+	at, err := devdir.Read(dir)
+	if err != nil || !strings.HasPrefix(at.JobQueues, "http://127.0.0.1:") {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	p.out.await(t, "  queues     "+at.Queues)
-	p.out.await(t, "curl -d '{\"item\": {\"task\": 1}}' "+at.Queues+"/queue/my-queue/push")
-	if status, answer := post(t, http.DefaultClient, "", at.Queues+"/queue/my-queue/push",
+	p.out.await(t, "  queues     "+at.JobQueues)
+	p.out.await(t, "curl -d '{\"item\": {\"task\": 1}}' "+at.JobQueues+"/queue/my-queue/push")
+	if status, answer := post(t, http.DefaultClient, "", at.JobQueues+"/queue/my-queue/push",
 		`{"item": {"task": 1}}`); status/100 != 2 {
 		t.Errorf("%d %s", status, answer)
 	}
-	if status, answer := post(t, http.DefaultClient, "", at.Queues+"/queue/my-queue/pop?require_ack=true",
+	if status, answer := post(t, http.DefaultClient, "", at.JobQueues+"/queue/my-queue/pop?require_ack=true",
 		""); status != http.StatusOK || !strings.Contains(answer, `"lock_id"`) {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -192,14 +192,14 @@ func TestQueuesOfDev(t *testing.T) {
 	p.end()
 
 	code, _, problems := inside(t, environment(),
-		with("dev", "--dir", t.TempDir(), "--nats-listen", "127.0.0.1:0", "--queues-listen", l.Addr().String())...)
+		with("dev", "--dir", t.TempDir(), "--nats-listen", "127.0.0.1:0", "--jobs-listen", l.Addr().String())...)
 	if code != 1 || !strings.Contains(problems,
-		"choose it with --queues-listen, or leave it out with --queues-listen off") {
+		"choose it with --jobs-listen, or leave it out with --jobs-listen off") {
 		t.Errorf("an address that is taken: exit code %d: %s", code, problems)
 	}
 	dir = t.TempDir()
-	p = start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--queues-listen", "off")...).ready()
-	if at, err := app.ReadAddresses(dir); err != nil || at.Queues != "" {
+	p = start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0", "--jobs-listen", "off")...).ready()
+	if at, err := devdir.Read(dir); err != nil || at.JobQueues != "" {
 		t.Errorf("%+v, %v", at, err)
 	}
 	p.end()
@@ -208,20 +208,20 @@ func TestQueuesOfDev(t *testing.T) {
 	}
 }
 
-// TestTheUsualAddressOfQueuesMayBeTaken starts two that nobody tells where; the port may be taken
-// on this machine or not.
+// TestTheUsualAddressOfQueuesMayBeTaken starts two without an address for queues. Other processes
+// of this machine may take the usual one and give it back meanwhile: a server elsewhere logs that.
 func TestTheUsualAddressOfQueuesMayBeTaken(t *testing.T) {
 	t.Parallel()
 	var at []string
 	for range 2 {
 		dir := t.TempDir()
 		p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0")...).ready()
-		where, err := app.ReadAddresses(dir)
-		if err != nil || where.Queues == "" {
+		where, err := devdir.Read(dir)
+		if err != nil || where.JobQueues == "" {
 			t.Fatalf("%+v, %v", where, err)
 		}
-		at = append(at, where.Queues)
-		if len(at) == 2 {
+		at = append(at, where.JobQueues)
+		if !strings.HasSuffix(where.JobQueues, ":8000") {
 			p.errs.await(t, "the usual address of queues is taken")
 		}
 	}
@@ -238,37 +238,37 @@ func TestSettingsOfQueuesThatDoNotFit(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"orchestrator", "--queues-listen", "0.0.0.0:8000", "--queues-tls-cert", "c", "--queues-rate", "-1",
-			"--queues-max-item", "8MiB"}, 2, []string{
-			"--queues-listen: 0.0.0.0:8000 can be reached from other machines: say who may do what there with " +
-				"--queues-access FILE, or listen at 127.0.0.1", "a certificate needs its key",
-			"--queues-rate: -1; want at least 0", "--queues-max-body: 4MiB are less than the 8MiB",
+		{[]string{"orchestrator", "--jobs-listen", "0.0.0.0:8000", "--jobs-tls-cert", "c", "--jobs-rate", "-1",
+			"--jobs-max-size", "8MiB"}, 2, []string{
+			"--jobs-listen: 0.0.0.0:8000 can be reached from other machines: say who may do what there with " +
+				"--jobs-access FILE, or listen at 127.0.0.1", "a certificate needs its key",
+			"--jobs-rate: -1; want at least 0", "--jobs-max-body: 4MiB are less than the 8MiB",
 			"4 things are wrong",
 		}},
-		{[]string{"orchestrator", "--queues-listen", ":8000"}, 2,
-			[]string{"--queues-listen: :8000 can be reached from other machines: say who may do what there with " +
-				"--queues-access FILE, or listen at 127.0.0.1"}},
-		{[]string{"dev", "--queues-listen", "8000", "--queues-client-ca", "ca", "--queues-rate", "fast"}, 2, []string{
-			`--queues-listen: "8000" is not an address`, "say --queues-tls-cert and --queues-tls-key, too",
-			"say with --queues-access FILE who may do what with which certificate",
-			`--queues-rate: "fast" is no number like 100 or 0.5`,
+		{[]string{"orchestrator", "--jobs-listen", ":8000"}, 2,
+			[]string{"--jobs-listen: :8000 can be reached from other machines: say who may do what there with " +
+				"--jobs-access FILE, or listen at 127.0.0.1"}},
+		{[]string{"dev", "--jobs-listen", "8000", "--jobs-client-ca", "ca", "--jobs-rate", "fast"}, 2, []string{
+			`--jobs-listen: "8000" is not an address`, "say --jobs-tls-cert and --jobs-tls-key, too",
+			"say with --jobs-access FILE who may do what with which certificate",
+			`--jobs-rate: "fast" is no number like 100 or 0.5`,
 		}},
-		{[]string{"orchestrator", "--queues-access", "a", "--queues-rate", "NaN"}, 2,
-			[]string{"--queues-listen: where are the queues served? Say it, like 0.0.0.0:8000, or off",
-				"--queues-rate: NaN"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", filepath.Join(dir, "none.yaml")}, 1,
-			[]string{"--queues-access: the access file", "no such file"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access",
+		{[]string{"orchestrator", "--jobs-access", "a", "--jobs-rate", "NaN"}, 2,
+			[]string{"--jobs-listen: where are the queues served? Say it, like 0.0.0.0:8000, or off",
+				"--jobs-rate: NaN"}},
+		{[]string{"orchestrator", "--jobs-listen", ":0", "--jobs-access", filepath.Join(dir, "none.yaml")}, 1,
+			[]string{"--jobs-access: the access file", "no such file"}},
+		{[]string{"orchestrator", "--jobs-listen", ":0", "--jobs-access",
 			file(t, dir, "bad.yaml", "callers: [{name: x}]")}, 1,
 			[]string{"2 things are wrong", "has neither token_sha256 nor certificates"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access",
+		{[]string{"orchestrator", "--jobs-listen", ":0", "--jobs-access",
 			file(t, dir, "certs.yaml",
-				"callers: [{name: x, certificates: [x], allow: [{queues: ['*'], rights: [pop]}]}]")}, 1, []string{
-			"say with --queues-client-ca who issues them"}},
-		{[]string{"orchestrator", "--queues-listen", "127.0.0.1:0", "--queues-tls-cert", cert, "--queues-tls-key",
-			cert}, 1, []string{"--queues-tls-cert: ", "the certificate and the key"}},
-		{[]string{"orchestrator", "--queues-listen", ":0", "--queues-access", accessFile(t, dir), "--queues-tls-cert",
-			cert, "--queues-tls-key", key, "--queues-client-ca", key}, 1, []string{"there is no certificate in PEM"}},
+				"callers: [{name: x, certificates: [x], allow: [{queues: ['*'], permissions: [pop]}]}]")}, 1, []string{
+			"say with --jobs-client-ca who issues them"}},
+		{[]string{"orchestrator", "--jobs-listen", "127.0.0.1:0", "--jobs-tls-cert", cert, "--jobs-tls-key",
+			cert}, 1, []string{"--jobs-tls-cert: ", "the certificate and the key"}},
+		{[]string{"orchestrator", "--jobs-listen", ":0", "--jobs-access", accessFile(t, dir), "--jobs-tls-cert",
+			cert, "--jobs-tls-key", key, "--jobs-client-ca", key}, 1, []string{"there is no certificate in PEM"}},
 	} {
 		args := append(c.args, "--listen", "127.0.0.1:0")
 		if c.args[0] == "orchestrator" {

@@ -12,17 +12,17 @@ import (
 	"testing"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write settings.md anew")
 
-// TestTable checks what must hold for each line of the table.
+// TestTable checks the rules for each line of the table.
 func TestTable(t *testing.T) {
 	good := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	names, variables := map[string]bool{}, map[string]bool{}
-	for _, s := range app.Settings("") {
+	for _, s := range settings.For("") {
 		if !good.MatchString(s.Name) || names[s.Name] {
 			t.Errorf("%q is no good name, or stands twice", s.Name)
 		}
@@ -48,7 +48,7 @@ func TestDefaultsAreGood(t *testing.T) {
 		if _, err := app.New(c, parts...); err != nil {
 			t.Errorf("%s: %v", command, err)
 		}
-		for _, s := range app.Settings(command) {
+		for _, s := range settings.For(string(command)) {
 			before := s.Get(&c)
 			if err := s.Set(&c, before); err != nil {
 				t.Errorf("%s --%s: its default %q is not good: %v", command, s.Name, before, err)
@@ -62,20 +62,20 @@ func TestDefaultsAreGood(t *testing.T) {
 
 func TestAFlagWinsOverAVariableWhichWinsOverWhatThereWas(t *testing.T) {
 	c := app.Defaults(app.Worker)
-	c.Worker.Slots, c.Worker.MaxSessions, c.NATS.Prefix = 7, 8, "mine"
-	r, problems := app.ReadSettings(&c, app.Settings(app.Worker),
-		[]string{"--slots", "9", "-work-wait=1m", "--slots=10", "--nats-tls-first", "rest"},
+	c.Worker.Slots, c.Worker.MaxSessions, c.Streams.Prefix = 7, 8, "mine"
+	r, problems := settings.Read(&c, settings.For(settings.Worker),
+		[]string{"--slots", "9", "-task-ack-wait=1m", "--slots=10", "--nats-tls-first", "rest"},
 		environment("RONDO_SLOTS", "11", "RONDO_MAX_SESSIONS", "12", "RONDO_NATS_URL", "", "RONDO_TAGS", "gpu, _"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	if c.Worker.Slots != 10 || c.Worker.MaxSessions != 12 || c.NATS.Prefix != "mine" ||
-		c.NATS.WorkWait != time.Minute || !c.NATS.TLSFirst {
+	if c.Worker.Slots != 10 || c.Worker.MaxSessions != 12 || c.Streams.Prefix != "mine" ||
+		c.Streams.TaskAckWait != time.Minute || !c.NATS.TLSFirst {
 		t.Errorf("slots %d, sessions %d, prefix %s, wait %v, TLS %v", c.Worker.Slots, c.Worker.MaxSessions,
-			c.NATS.Prefix, c.NATS.WorkWait, c.NATS.TLSFirst)
+			c.Streams.Prefix, c.Streams.TaskAckWait, c.NATS.TLSFirst)
 	}
-	if !slices.Equal(c.Tags, []string{"gpu", "_"}) {
-		t.Errorf("tags %q", c.Tags)
+	if !slices.Equal(c.Worker.Tags, []string{"gpu", "_"}) {
+		t.Errorf("tags %q", c.Worker.Tags)
 	}
 	if !slices.Equal(r.Rest, []string{"rest"}) || r.From["slots"] != "flag" ||
 		r.From["max-sessions"] != "environment" || r.From["prefix"] != "" || r.From["nats"] != "" {
@@ -90,10 +90,10 @@ func TestSizesAndDurations(t *testing.T) {
 		{"max-instance-memory", "1000", "1000"}, {"max-instance-memory", "512 KiB", "512KiB"},
 		{"max-instance-memory", "1GB", `"1GB" is not a size`},
 		{"max-instance-memory", "9999999999GiB", "is not a size"}, {"max-instance-memory", "0", "want at least 1"},
-		{"keep-ended", "30d", "30d"}, {"keep-ended", "36h", "36h"}, {"keep-ended", "90m", "1h30m"},
-		{"keep-ended", "-1s", "want at least 0s"}, {"keep-ended", "1y", "is not a duration"},
+		{"retention", "30d", "30d"}, {"retention", "36h", "36h"}, {"retention", "90m", "1h30m"},
+		{"retention", "-1s", "want at least 0s"}, {"retention", "1y", "is not a duration"},
 	} {
-		for _, s := range app.Settings(app.Orchestrator) {
+		for _, s := range settings.For(settings.Orchestrator) {
 			if s.Name != v.name {
 				continue
 			}
@@ -116,11 +116,11 @@ func TestSecretsMayStandInFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := app.Defaults(app.Worker)
-	r, problems := app.ReadSettings(&c, app.Settings(app.Worker), nil, environment("RONDO_NATS_PASSWORD_FILE", file))
+	r, problems := settings.Read(&c, settings.For(settings.Worker), nil, environment("RONDO_NATS_PASSWORD_FILE", file))
 	if len(problems) > 0 || c.NATS.Password != "hush" || r.From["nats-password"] != "file" {
 		t.Errorf("%q from %v, %v", c.NATS.Password, r.From, problems)
 	}
-	_, problems = app.ReadSettings(&c, app.Settings(app.Worker), nil,
+	_, problems = settings.Read(&c, settings.For(settings.Worker), nil,
 		environment("RONDO_NATS_PASSWORD_FILE", file, "RONDO_NATS_PASSWORD", "x", "RONDO_NATS_TOKEN_FILE", file+"x"))
 	if got := errors.Join(problems...).Error(); !strings.Contains(got, "say one of the two") ||
 		!strings.Contains(got, "RONDO_NATS_TOKEN_FILE: open") {
@@ -128,11 +128,12 @@ func TestSecretsMayStandInFiles(t *testing.T) {
 	}
 }
 
-// TestEverythingThatIsWrongIsToldAtOnce checks the words, too: they are what somebody reads who has
-// to repair it.
+// TestEverythingThatIsWrongIsToldAtOnce checks the words, too: an operator needs them for the
+// repair.
 func TestEverythingThatIsWrongIsToldAtOnce(t *testing.T) {
 	code, _, problems := inside(t, environment("RONDO_PARTITIONS", "many", "RONDO_SCHEMA", "perhaps"),
-		"orchestrator", "--nats-urll", "nats://x", "--steps=0", "--keep-ended", "forever", "--nats-creds", "a",
+		"orchestrator", "--nats-urll", "nats://x", "--step-concurrency=0", "--retention", "forever", "--nats-creds",
+		"a",
 		"--nats-token", "b", "--listen", "here",
 		"--nats-tls-cert", "c", "--sweep-every", "again", "--max-messages", "3", "--log-level", "loud", "--replicas")
 	if code != 2 {
@@ -140,8 +141,8 @@ func TestEverythingThatIsWrongIsToldAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		`--nats-urll: there is no such setting; did you mean --nats?`,
-		`--steps: 0; want at least 1`,
-		`--keep-ended: "forever" is not a duration; write it like 30s, 5m, 12h or 30d`,
+		`--step-concurrency: 0; want at least 1`,
+		`--retention: "forever" is not a duration; write it like 30s, 5m, 12h or 30d`,
 		`--nats-creds, --nats-token: choose one way to log in`,
 		`--listen: "here" is not an address like 127.0.0.1:8080`,
 		`a certificate needs its key`,
@@ -201,7 +202,7 @@ func TestPrintConfigHidesSecrets(t *testing.T) {
 	for _, want := range []string{
 		`nats-password +\(hidden\) +environment`, `database +postgres://ann:\(hidden\)@db/rondo +flag`,
 		`nats +nats://ann:\(hidden\)@nats:4222 +flag`,
-		`wait +1m +default`, `listen +127\.0\.0\.1:7071 +default`,
+		`connect-timeout +1m +default`, `listen +127\.0\.0\.1:7071 +default`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("missing: %s\nin: %s", want, out)
@@ -217,7 +218,11 @@ func TestPrintConfigHidesSecrets(t *testing.T) {
 // TestSettingsPage checks that the page about the settings is what the table says.
 func TestSettingsPage(t *testing.T) {
 	var b bytes.Buffer
-	if err := app.WriteSettingsPage(&b); err != nil {
+	err := settings.WritePage(&b, func(command string) any {
+		c := app.Defaults(app.Command(command))
+		return &c
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if *rewrite {
@@ -245,13 +250,13 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		t.Error(err)
 	}
 	c = app.Defaults(app.Worker)
-	c.Worker.Slots, c.NATS.Setup = -1, natsbroker.Verify
+	c.Worker.Slots, c.Streams.Verify = -1, true
 	if _, err := app.New(c, greeting); err == nil || !strings.Contains(err.Error(), "--slots: -1") {
 		t.Error("a value that a program sets is checked, too:", err)
 	}
 }
 
-func environment(pairs ...string) app.Environment {
+func environment(pairs ...string) settings.Environment {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {
 			if pairs[i] == name {
@@ -262,7 +267,7 @@ func environment(pairs ...string) app.Environment {
 	}
 }
 
-func inside(t *testing.T, env app.Environment, args ...string) (code int, out, problems string) {
+func inside(t *testing.T, env settings.Environment, args ...string) (code int, out, problems string) {
 	t.Helper()
 	return app.RunInside(t.Context(), env, args, parts...)
 }

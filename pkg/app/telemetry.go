@@ -9,7 +9,7 @@ import (
 	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
-// endTelemetryFor bounds how long the end waits for what was not sent.
+// endTelemetryFor bounds how long the end waits for the export of telemetry.
 const endTelemetryFor = 5 * time.Second
 
 // startTelemetry begins to tell what the process does, and gives how to end that.
@@ -20,6 +20,7 @@ func (a *App) startTelemetry(ctx context.Context) (end func(), err error) {
 		instance = a.config.Orchestrator.ID
 	case Worker:
 		instance = a.config.Worker.ID
+	default:
 	}
 	if instance == "" {
 		host, _ := os.Hostname() // the number is what matters

@@ -1,25 +1,32 @@
-// Package client is how programs and people talk to instances from outside: start, raise, enqueue,
-// cancel, wait, ask.
+// Package client starts, signals, cancels, queries and awaits instances from outside.
 //
 //	c, err := client.Connect(ctx, "nats://nats:4222", client.Credentials("orders.creds"))
 //	…
 //	order, err := orders.Fulfil.Start(ctx, c, o, orchestration.ID("order-7"))
 //	receipt, err := order.Wait(ctx)
 //
-// A [Client] is the [orchestration.Client] that contracts need. Its own methods do the same, and
-// more, by names and ids.
+// A [Client] is the [orchestration.Client] that contracts need. Its own methods do the same by
+// names and ids. Its parts read and remove instances ([Client.Instances]), manage schedules
+// ([Client.Schedules]) and look after the running system ([Client.System]). Where a list has pages,
+// they return an iterator, which fetches each page when the loop comes to it:
+//
+//	for i, err := range c.Instances().All(ctx, client.Filter{Statuses: []client.Status{client.Failed}}) {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(i.ID, i.Error)
+//	}
 //
 // # Waiting
 //
-// Nothing here asks again and again for what can be told. Who waits listens first, asks once, and
-// is then told by the orchestrator what happens (see package query). Notices can be lost, so it
-// asks again all the same: after a second, and more and more rarely, up to twice a minute; at once
-// when the connection was lost meanwhile. What was asked for and not answered is no reason to give
-// up: waiting ends with its context.
+// A waiting call does not poll. It subscribes first, asks once, and then gets a notification from
+// the orchestrator (see package query). Notifications can be lost, so the call asks again all the
+// same: after 1 s, then with doubled delays up to 30 s, and at once after a lost connection. A
+// request without a response is no reason to fail: waiting ends with its context.
 //
-//	listen ──► ask ──► wait for the notice ◄──┐
-//	                     │ a second, two, four … half a minute
-//	                     └──► ask ────────────┘
+//	subscribe ──► ask ──► wait for a notification ◄──┐
+//	                        │ 1 s, 2 s, 4 s … 30 s   │
+//	                        └──► ask ────────────────┘
 package client
 
 import (
@@ -33,39 +40,25 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// Broker is what a client needs of a broker.
-type Broker interface {
-	broker.Publisher
-	broker.Notices
-	broker.Questions
-	broker.RollCalls
-	// Prefix begins all subjects.
-	Prefix() string
-}
-
-// Options are the settings of a client. The zero value is good.
-type Options struct {
-	// Store is asked instead of the orchestrators, where there is direct access to the database. If
-	// it is a [history.Remover], too, it also removes.
+// options are the settings of a client.
+type options struct {
+	// These are as in [busclient.Options].
 	Store history.Reader
-	// Codec is that of the system; nil is [events.JSON].
-	Codec events.Codec
-	// NewID makes ids; nil makes UUIDs that sort by time.
+	Codec codec.Codec
 	NewID func() string
-	// Now is the clock from which delays are counted; nil is [time.Now].
-	Now func() time.Time
-	// Name is who completes activities, for history; "" is client.
-	Name string
+	Now   func() time.Time
+	Name  string
 
-	// firstAsk is when what is waited for is asked for again, lastAsk how rarely at last; for
-	// tests, as are the others.
+	// firstAsk is the delay before the first repeated request, lastAsk the longest delay between
+	// two; for tests, as are the others.
 	firstAsk, lastAsk          time.Duration
 	listensWithin, hearsWithin time.Duration
 }
@@ -73,31 +66,27 @@ type Options struct {
 const (
 	firstAsk = time.Second
 	lastAsk  = 30 * time.Second
-	// Who listens within listensWithin after a start was published has most likely missed nothing,
-	// and hears of an end within hearsWithin without asking, which costs an orchestrator two
-	// queries.
+	// A client that listens within listensWithin after a start was published has most likely missed
+	// nothing, and hears of an end within hearsWithin without asking, which costs an orchestrator
+	// two queries.
 	listensWithin = 2 * time.Millisecond
 	hearsWithin   = 50 * time.Millisecond
-	// maxAsking bounds how many questions of those who wait are under way at once.
+	// maxAsking bounds the concurrent requests of waiting calls.
 	maxAsking = 64
 )
 
-// Client talks to instances. It is safe for concurrent use. What it is asked for besides is in the
-// [history.Reader] that it is, too: List, Count, Instance, Executions, Events, Stats, Values,
-// Value, CustomStatus, Tree and Metrics.
+// Client starts instances, sends them messages and waits for them. It is safe for concurrent use.
+// Its parts do the rest: [Client.Instances], [Client.Schedules] and [Client.System].
 type Client struct {
-	history.Reader
-	broker  Broker
+	broker  busclient.Broker
+	reader  history.Reader
 	remover history.Remover
-	o       Options
-	hub     *hub
-	asking  chan struct{}
-	sent    *moments        // starts that do not count what was there before, or when they are due
-	lately  *moments        // instances whose starts were just begun to be published
-	ctx     context.Context // ends with the client
-	close   context.CancelFunc
+	o       options
+	waits   *waits
+	sent    *moments // starts that do not count an earlier instance, or the times at which starts are due
+	lately  *moments // instances whose starts were just begun to be published
 	closing sync.Once
-	stops   []func()
+	stop    func()
 	owned   io.Closer // the connection, if it was made here
 }
 
@@ -106,10 +95,16 @@ var _ orchestration.Client = (*Client)(nil)
 // ErrClosed is the error of a client that was closed.
 var ErrClosed = errors.New("the client was closed")
 
-// New makes a client. Close ends it, not the broker's connection.
-func New(broker Broker, o Options) *Client {
+func init() {
+	busclient.Register(func(b busclient.Broker, o busclient.Options) any {
+		return newClient(b, options{Store: o.Store, Codec: o.Codec, NewID: o.NewID, Now: o.Now, Name: o.Name})
+	})
+}
+
+// newClient makes a client. Close ends it, not the broker's connection.
+func newClient(broker busclient.Broker, o options) *Client {
 	if o.Codec == nil {
-		o.Codec = events.JSON{}
+		o.Codec = codec.JSON{}
 	}
 	if o.NewID == nil {
 		o.NewID = newID
@@ -127,29 +122,29 @@ func New(broker Broker, o Options) *Client {
 		o.listensWithin, o.hearsWithin = listensWithin, hearsWithin
 	}
 	asker := query.NewReader(broker)
-	c := &Client{Reader: asker, remover: asker, broker: broker, o: o, hub: newHub(broker),
-		asking: make(chan struct{}, maxAsking), sent: newMoments(maxSent), lately: newMoments(maxLately)}
+	c := &Client{reader: asker, remover: asker, broker: broker, o: o, waits: newWaits(broker, o),
+		sent: newMoments(maxSent), lately: newMoments(maxLately)}
 	if o.Store != nil {
-		c.Reader = o.Store
+		c.reader = o.Store
 		if r, ok := o.Store.(history.Remover); ok {
 			c.remover = r
 		}
 	}
-	c.ctx, c.close = context.WithCancel(context.Background())
 	if r, ok := broker.(interface{ Reconnected(func()) (stop func()) }); ok {
-		c.stops = append(c.stops, r.Reconnected(c.hub.wakeAll))
+		c.stop = r.Reconnected(c.waits.hub.wakeAll)
 	}
 	return c
 }
 
-// Close ends all waiting.
+// Close ends all waiting with [ErrClosed], and closes the connection of a client that [Connect]
+// made. Further calls do nothing.
 func (c *Client) Close() (err error) {
 	c.closing.Do(func() {
-		c.close()
-		for _, stop := range c.stops {
-			stop()
+		c.waits.close()
+		if c.stop != nil {
+			c.stop()
 		}
-		c.hub.close()
+		c.waits.hub.close()
 		if c.owned != nil {
 			err = c.owned.Close()
 		}
@@ -171,7 +166,7 @@ func (c *Client) Publish(ctx context.Context, messages ...events.Message) error 
 		wires = append(wires, w)
 		c.noteStart(m, begun)
 	}
-	if c.ctx.Err() != nil {
+	if c.waits.ctx.Err() != nil {
 		return ErrClosed
 	}
 	return c.broker.Publish(ctx, wires...)
@@ -181,14 +176,15 @@ func (c *Client) Publish(ctx context.Context, messages ...events.Message) error 
 // published again. Answers are told apart by what they answer.
 func sentAt(c events.Content, now time.Time) time.Time {
 	switch c.(type) {
-	case *events.Start, *events.EventRaised, *events.QueueSent, *events.Control:
+	case *events.Start, *events.EventRaised, *events.MailboxMessage, *events.Control:
 		return events.Instant(now)
+	default:
 	}
 	return time.Time{}
 }
 
-// encode writes a message. What the orchestrators would refuse is refused here, where somebody can
-// do something about it.
+// encode writes a message. A message that the orchestrators would refuse is refused here, where the
+// caller can react.
 func (c *Client) encode(m events.Message) (events.Wire, error) {
 	w, err := events.Encode(c.broker.Prefix(), m)
 	if err != nil || w.Purge {
@@ -205,7 +201,7 @@ func (c *Client) NewID() string { return c.o.NewID() }
 func (c *Client) Now() time.Time { return c.o.Now() }
 
 // Codec implements [orchestration.Client].
-func (c *Client) Codec() events.Codec { return c.o.Codec }
+func (c *Client) Codec() codec.Codec { return c.o.Codec }
 
 // newID makes a UUID of version 7: milliseconds, then chance.
 func newID() string {
@@ -220,9 +216,9 @@ func newID() string {
 	return x[:8] + "-" + x[8:12] + "-" + x[12:16] + "-" + x[16:20] + "-" + x[20:]
 }
 
-// ---- What was sent.
+// ---- Recent messages.
 
-// noteStart remembers when a start was sent: by its id if it does not count what was there before,
+// noteStart remembers when a start was sent: by its id if it does not count an earlier instance,
 // and by its instance if this process has just begun to publish it.
 func (c *Client) noteStart(m events.Message, begun time.Time) {
 	start, ok := m.Content.(*events.Start)
@@ -242,7 +238,7 @@ func (c *Client) noteStart(m events.Message, begun time.Time) {
 	}
 }
 
-// moments remembers when something was, of what was noted last.
+// moments remembers the times of recent messages.
 type moments struct {
 	most  int
 	mu    sync.Mutex
@@ -250,7 +246,7 @@ type moments struct {
 	order []string
 }
 
-// How many are remembered: starts for as long as somebody may wait for them, and those of a few
+// How many are remembered: starts for as long as a call may wait for them, and those of a few
 // milliseconds.
 const (
 	maxSent   = 10_000
@@ -281,5 +277,5 @@ func (s *moments) of(what string) time.Time {
 
 // deleted is the error of waiting for an instance that was deleted.
 func deleted(instance string) error {
-	return fmt.Errorf("instance %q was deleted while it was waited for: %w", instance, history.ErrNoInstance)
+	return fmt.Errorf("instance %q was deleted while it was waited for: %w", instance, ErrNoInstance)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/round"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,22 +23,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The orchestrations of these tests.
 var (
 	echo   = orchestration.Define[string, string]("echo")
-	keeper = orchestration.Define[string, string]("keeper") // takes words from a queue until one is "end"
+	keeper = orchestration.Define[string, string]("keeper") // takes words from a mailbox until one is "end"
 	broken = orchestration.Define[string, string]("broken")
 
-	words    = orchestration.DefineQueue[string]("words")
+	words    = orchestration.DefineMailbox[string]("words")
 	knock    = orchestration.DefineEvent[string]("knock")
 	progress = orchestration.DefineStatus[string]()
-	last     = orchestration.DefineKey[string]("last")
+	last     = orchestration.DefineValue[string]("last")
 )
 
 func code() []orchestration.Binding {
 	return []orchestration.Binding{
-		echo.With(func(_ *orchestration.Context, s string) (string, error) { return s, nil }),
-		broken.With(func(_ *orchestration.Context, s string) (string, error) {
+		echo.Bind(func(_ *orchestration.Context, s string) (string, error) { return s, nil }),
+		broken.Bind(func(_ *orchestration.Context, s string) (string, error) {
 			return "", orchestration.Errorf("no_stock", "no %s", s)
 		}),
-		keeper.With(func(ctx *orchestration.Context, s string) (string, error) {
+		keeper.Bind(func(ctx *orchestration.Context, s string) (string, error) {
 			progress.Set(ctx, "open")
 			all := []string{s}
 			for {
@@ -137,20 +136,20 @@ func TestDeletedWhileWaitedFor(t *testing.T) {
 	}()
 	exists(t, c, h.ID)
 	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 1 })
-	_, err = c.Delete(soon(t), []string{h.ID}, history.Deletion{})
-	if !errors.Is(err, history.ErrRunning) {
+	_, err = c.Instances().Delete(soon(t), []string{h.ID}, client.DeleteOptions{})
+	if !errors.Is(err, client.ErrRunning) {
 		t.Errorf("a running instance was deleted: %v", err)
 	}
-	d, err := c.Delete(soon(t), []string{h.ID}, history.Deletion{Force: true})
+	d, err := c.Instances().Delete(soon(t), []string{h.ID}, client.DeleteOptions{Force: true})
 	if d.Instances != 1 || err != nil {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	if err := <-done; !errors.Is(err, history.ErrNoInstance) || !strings.Contains(err.Error(), "was deleted while") {
+	if err := <-done; !errors.Is(err, client.ErrNoInstance) || !strings.Contains(err.Error(), "was deleted while") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestLostNotices: nobody announces anything, and everything is found out all the same.
+// TestLostNotices: no notification arrives, and the client finds everything out all the same.
 func TestLostNotices(t *testing.T) {
 	s := newSystem(t, code()...)
 	s.mute.Store(true)
@@ -164,18 +163,18 @@ func TestLostNotices(t *testing.T) {
 	if _, err = keeper.Start(ctx, c, "b", orchestration.ID("k"), orchestration.RestartFinished()); err != nil {
 		t.Fatal(err)
 	}
-	must(t, words.Push(ctx, c, h.ID, "b"))
-	if v, err := client.WaitFor(ctx, c, last, h.ID); v != "b" || err != nil {
+	must(t, words.Send(ctx, c, h.ID, "b"))
+	if v, err := last.WaitFor(ctx, c, h.ID); v != "b" || err != nil {
 		t.Errorf("got %q, %v", v, err)
 	}
-	must(t, words.Push(ctx, c, h.ID, "end"))
+	must(t, words.Send(ctx, c, h.ID, "end"))
 	if out, err := h.Wait(ctx); out != "a b" || err != nil {
 		t.Errorf("got %q, %v", out, err)
 	}
 }
 
-// TestJustStarted: who waits for what it has just started hears of its end, and asks nothing; who
-// has missed it asks a little later.
+// TestJustStarted: a client that waits for an instance that it has just started gets a notification
+// of its end, and asks nothing; if it has missed that, it asks a little later.
 func TestJustStarted(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{}.HearWithin(time.Hour, time.Hour))
@@ -187,7 +186,7 @@ func TestJustStarted(t *testing.T) {
 		ended <- err
 	}()
 	waitUntil(t, func() bool { return c.Listening() == 1 })
-	must(t, words.Push(soon(t), c, h.ID, "end"))
+	must(t, words.Send(soon(t), c, h.ID, "end"))
 	must(t, <-ended)
 	if n := s.asked.Load(); n != 0 {
 		t.Errorf("%d questions were asked", n)
@@ -219,11 +218,11 @@ func TestBrokerRestartsWhileWaiting(t *testing.T) {
 	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 1 })
 	s.stopServer()
 	s.startServer()
-	must(t, words.Push(soon(t), c, h.ID, "end"))
+	must(t, words.Send(soon(t), c, h.ID, "end"))
 	must(t, <-done)
 }
 
-// TestManyWaiters: who waits asks once and is told; nobody asks again and again.
+// TestManyWaiters: a waiting client asks once and gets a notification; no client polls.
 func TestManyWaiters(t *testing.T) {
 	const n = 1000
 	s := newSystem(t, code()...)
@@ -271,7 +270,7 @@ func TestManyWaitersForOne(t *testing.T) {
 		})
 	}
 	waitUntil(t, func() bool { return c.Following() == 1 })
-	must(t, words.Push(soon(t), c, h.ID, "end"))
+	must(t, words.Send(soon(t), c, h.ID, "end"))
 	wait.Wait()
 }
 
@@ -287,7 +286,7 @@ func TestLargeOutput(t *testing.T) {
 
 // ---- Helpers.
 
-// waitUntil waits for something that is not announced.
+// waitUntil polls for a condition without a notification.
 func waitUntil(t testing.TB, ok func() bool) {
 	t.Helper()
 	if !slowtest.Until(time.Minute, ok) {
@@ -296,16 +295,16 @@ func waitUntil(t testing.TB, ok func() bool) {
 }
 
 // exists waits until an instance is there.
-func exists(t testing.TB, c *client.Client, id string) history.Info {
+func exists(t testing.TB, c *client.Client, id string) client.Instance {
 	t.Helper()
-	return stands(t, c, id, func(i history.Info) bool { return i.Execution > 0 })
+	return stands(t, c, id, func(i client.Instance) bool { return i.Execution > 0 })
 }
 
-func stands(t testing.TB, c *client.Client, id string, ok func(history.Info) bool) (info history.Info) {
+func stands(t testing.TB, c *client.Client, id string, ok func(client.Instance) bool) (info client.Instance) {
 	t.Helper()
 	waitUntil(t, func() bool {
-		i, err := c.Instance(soon(t), id)
-		if err != nil && !errors.Is(err, history.ErrNoInstance) {
+		i, err := c.Instances().Get(soon(t), id)
+		if err != nil && !errors.Is(err, client.ErrNoInstance) {
 			t.Fatal(err)
 		}
 		info = i
@@ -314,4 +313,4 @@ func stands(t testing.TB, c *client.Client, id string, ok func(history.Info) boo
 	return info
 }
 
-func running(i history.Info) bool { return i.Status == round.Running }
+func running(i client.Instance) bool { return i.Status == client.Running }

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
 )
 
 // Option is a setting of [Connect].
@@ -16,7 +16,7 @@ type Option func(*connection)
 
 type connection struct {
 	nats   natsbroker.Config
-	client Options
+	client options
 }
 
 // Connect connects to NATS and returns a client, which closes the connection when the client is
@@ -35,7 +35,7 @@ func Connect(ctx context.Context, urls string, opts ...Option) (*Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	client := New(b, c.client)
+	client := newClient(b, c.client)
 	client.owned = b
 	return client, nil
 }
@@ -50,8 +50,8 @@ func Name(name string) Option {
 func Prefix(prefix string) Option { return func(c *connection) { c.nats.Prefix = prefix } }
 
 // Codec sets the codec of inputs and results. It must be that of the orchestrators and workers.
-// Default: [events.JSON].
-func Codec(codec events.Codec) Option { return func(c *connection) { c.client.Codec = codec } }
+// Default: [codec.JSON].
+func Codec(codec codec.Codec) Option { return func(c *connection) { c.client.Codec = codec } }
 
 // Timeout bounds each request to the servers. Default: 5 s.
 func Timeout(d time.Duration) Option { return func(c *connection) { c.nats.Timeout = d } }

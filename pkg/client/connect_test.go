@@ -12,7 +12,7 @@ import (
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
 )
 
 func TestConnect(t *testing.T) {
@@ -31,16 +31,17 @@ func TestConnect(t *testing.T) {
 
 // TestOptions checks that each option sets the field of the configuration that it names.
 func TestOptions(t *testing.T) {
-	s, codec, log := newSystem(t, code()...), events.JSON{}, slog.New(slog.DiscardHandler)
+	s, codec, log := newSystem(t, code()...), codec.JSON{}, slog.New(slog.DiscardHandler)
 	config, o := client.Configured(client.Name("n"), client.Prefix("p"), client.Codec(codec),
 		client.Timeout(time.Minute), client.Logger(log), client.NATSContext("context"), client.Credentials("creds"),
 		client.NKey("seed"), client.UserPassword("user", "password"), client.Token("token"), client.RootCAs("ca"),
 		client.Certificate("cert", "key"), client.TLSFirst(), client.InProcess(s), client.JetStreamDomain("hub"),
 		client.JetStreamAPIPrefix("api"), client.InboxPrefix("inbox"))
 	want := natsbroker.Config{Name: "n", Prefix: "p", Timeout: time.Minute, Logger: log, Context: "context",
-		Credentials: "creds", NKey: "seed", User: "user", Password: "password", Token: "token", CA: "ca",
-		Certificate: "cert", Key: "key", TLSFirst: true, InProcess: s, Domain: "hub", APIPrefix: "api",
-		InboxPrefix: "inbox"}
+		Login: natsbroker.Login{Credentials: "creds", NKey: "seed", User: "user", Password: "password",
+			Token: "token"},
+		TLS:       natsbroker.TLS{CA: "ca", Certificate: "cert", Key: "key", TLSFirst: true},
+		InProcess: s, Domain: "hub", APIPrefix: "api", InboxPrefix: "inbox"}
 	if !reflect.DeepEqual(config, want) {
 		t.Errorf("got %+v", config)
 	}

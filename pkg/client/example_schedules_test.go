@@ -10,18 +10,18 @@ import (
 )
 
 // What a schedule starts can be found by the id of the schedule and the time.
-func ExampleClient_PutSchedule() {
+func ExampleSchedules_Put() {
 	t := &exampleT{}
 	defer t.end()
 	ctx, c := context.Background(), newSystemWithSchedules(t).client(client.Options{})
 
-	err := c.PutSchedule(ctx, client.Schedule{
+	err := c.Schedules().Put(ctx, client.Schedule{
 		ID: "nightly", Orchestration: "echo", Cron: "30 2 * * *", Zone: "Europe/Berlin", Overlap: client.OverlapEach,
 	})
 	if err != nil {
 		panic(err)
 	}
-	s, err := c.Schedule(ctx, "nightly")
+	s, err := c.Schedules().Get(ctx, "nightly")
 	fmt.Println(s.Cron, len(s.Next), err)
 	fmt.Println(query.EachInstance("nightly", time.Date(2026, 3, 1, 1, 30, 0, 0, time.UTC)))
 	// Output:

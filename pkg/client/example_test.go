@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -54,7 +53,7 @@ func examples() (context.Context, *client.Client, func()) {
 	}
 }
 
-// Whoever knows the contract of an orchestration starts it with its types.
+// A client with the contract of an orchestration starts it with its types.
 func Example() {
 	ctx, c, end := examples()
 	defer end()
@@ -63,7 +62,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	if err := words.Push(ctx, c, "words-7", "end"); err != nil {
+	if err := words.Send(ctx, c, "words-7", "end"); err != nil {
 		panic(err)
 	}
 	fmt.Println(h.Wait(ctx))
@@ -76,7 +75,7 @@ func ExampleClient_Start() {
 	ctx, c, end := examples()
 	defer end()
 
-	started, err := c.Start(ctx, "echo", events.Payload(`"hello"`), orchestration.ID("echo-1"))
+	started, err := c.Start(ctx, "echo", codec.Payload(`"hello"`), orchestration.ID("echo-1"))
 	if err != nil {
 		panic(err)
 	}
@@ -92,7 +91,7 @@ func ExampleClient_Start_rejectExisting() {
 	defer end()
 
 	for range 2 {
-		_, err := c.Start(ctx, "keeper", events.Payload(`""`), orchestration.ID("words-7"),
+		_, err := c.Start(ctx, "keeper", codec.Payload(`""`), orchestration.ID("words-7"),
 			orchestration.RejectExisting())
 		what, advice, _ := strings.Cut(fmt.Sprint(err), "; ")
 		fmt.Println(errors.Is(err, orchestration.ErrExists), what)
@@ -119,7 +118,7 @@ func ExampleClient_WatchStatus() {
 			panic(err)
 		}
 		fmt.Println(status.Data)
-		if err := words.Push(ctx, c, "words-7", next[status.Data.String()]); err != nil {
+		if err := words.Send(ctx, c, "words-7", next[status.Data.String()]); err != nil {
 			panic(err)
 		}
 	}
@@ -130,7 +129,7 @@ func ExampleClient_WatchStatus() {
 }
 
 // A value can be waited for.
-func ExampleWaitFor() {
+func ExampleClient_WaitForValue() {
 	ctx, c, end := examples()
 	defer end()
 
@@ -138,13 +137,13 @@ func ExampleWaitFor() {
 		orchestration.WithMessage(words, "hello")); err != nil {
 		panic(err)
 	}
-	fmt.Println(client.WaitFor(ctx, c, last, "words-7"))
+	fmt.Println(last.WaitFor(ctx, c, "words-7"))
 	// Output:
 	// hello <nil>
 }
 
-// What is it waiting for?
-func ExampleClient_Waiting() {
+// Show the open waits of an instance.
+func ExampleInstances_Waiting() {
 	ctx, c, end := examples()
 	defer end()
 
@@ -152,29 +151,29 @@ func ExampleClient_Waiting() {
 		orchestration.WithMessage(words, "hello")); err != nil {
 		panic(err)
 	}
-	if _, err := client.WaitFor(ctx, c, last, "words-7"); err != nil {
+	if _, err := last.WaitFor(ctx, c, "words-7"); err != nil {
 		panic(err)
 	}
-	w, err := c.Waiting(ctx, "words-7")
+	w, err := c.Instances().Waiting(ctx, "words-7")
 	if err != nil {
 		panic(err)
 	}
 	for _, x := range w.Waits {
 		fmt.Println(x.Kind, x.What)
 	}
-	_, err = c.Waiting(ctx, "nobody")
-	fmt.Println(errors.Is(err, history.ErrNoInstance))
+	_, err = c.Instances().Waiting(ctx, "nobody")
+	fmt.Println(errors.Is(err, client.ErrNoInstance))
 	// Output:
-	// queue a message in queue "words"
+	// mailbox a message in mailbox "words"
 	// true
 }
 
-// A message can be followed: was it taken, or did it change nothing?
+// A receipt says whether an instance has taken a message.
 func ExampleClient_Deliver() {
 	ctx, c, end := examples()
 	defer end()
 
-	receipt, err := c.Deliver(ctx, events.Message{Instance: "nobody", Content: &events.EventRaised{Name: "knock"}})
+	receipt, err := knock.Deliver(ctx, c, "words-7", "hello") // no such instance was started
 	fmt.Println(receipt.Taken, receipt.Reason, err)
 	// Output:
 	// false unknown_instance <nil>

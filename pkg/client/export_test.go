@@ -6,6 +6,12 @@ import (
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 )
 
+// New makes a client over a broker.
+var New = newClient
+
+// Options are the settings of a client.
+type Options = options
+
 // Configured applies options to an empty configuration.
 func Configured(opts ...Option) (natsbroker.Config, Options) {
 	var c connection
@@ -15,31 +21,31 @@ func Configured(opts ...Option) (natsbroker.Config, Options) {
 	return c.nats, c.client
 }
 
-// AskEvery sets how often what is waited for is asked for again.
-func (o Options) AskEvery(first, last time.Duration) Options {
+// AskEvery sets the interval of repeated requests.
+func (o options) AskEvery(first, last time.Duration) Options {
 	o.firstAsk, o.lastAsk = first, last
 	return o
 }
 
-// HearWithin sets within what time after a start somebody has to listen, and for how long the
-// question is then put off.
-func (o Options) HearWithin(listens, hears time.Duration) Options {
+// HearWithin sets within which time after a start a client has to listen, and for how long its
+// request is then put off.
+func (o options) HearWithin(listens, hears time.Duration) Options {
 	o.listensWithin, o.hearsWithin = listens, hears
 	return o
 }
 
-// Following counts what is listened to.
+// Following counts the subscriptions.
 func (c *Client) Following() int {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	return len(c.hub.of)
+	c.waits.hub.mu.Lock()
+	defer c.waits.hub.mu.Unlock()
+	return len(c.waits.hub.of)
 }
 
-// Listening counts what is really listened to by now.
+// Listening counts the established subscriptions.
 func (c *Client) Listening() (n int) {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	for _, t := range c.hub.of {
+	c.waits.hub.mu.Lock()
+	defer c.waits.hub.mu.Unlock()
+	for _, t := range c.waits.hub.of {
 		t.listening <- struct{}{}
 		if t.stop != nil {
 			n++

@@ -9,42 +9,58 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// look looks at what was heard, and asks if it should. It reports whether that is all. An error
-// ends the waiting, unless it may pass: see passes.
-type look func(ctx context.Context, heard []query.Notice, ask bool) (done bool, err error)
+// look looks at a notification, and asks if it should. It reports whether the call is complete. An
+// error ends the call, unless it may pass: see passes.
+type look func(ctx context.Context, heard []query.Notification, ask bool) (done bool, err error)
 
-// unanswered is after how long a question is asked again that nobody has answered: they may be back
-// soon.
+// unanswered is the delay before a request without a response is repeated: the orchestrators may be
+// back soon.
 const unanswered = 2 * time.Second
 
-// follow calls look until it is done: first to ask, unless what is waited for was begun this very
-// moment, then with each notice about an instance, and now and then to ask again. Begun is the zero
-// time if that is not known.
-func (c *Client) follow(ctx context.Context, instance string, begun time.Time, look look) error {
-	f := c.hub.follow(instance)
+// waits is the part of a client that waits for instances.
+type waits struct {
+	hub    *hub
+	o      options
+	asking chan struct{}   // bounds concurrent requests
+	ctx    context.Context // ends with the client
+	close  context.CancelFunc
+}
+
+func newWaits(b busclient.Broker, o options) *waits {
+	w := &waits{hub: newHub(b), o: o, asking: make(chan struct{}, maxAsking)}
+	w.ctx, w.close = context.WithCancel(context.Background())
+	return w
+}
+
+// follow calls look until it is done: first to ask, unless the instance was started this very
+// moment, then with each notification about an instance, and now and then to ask again. Begun is
+// the time of the start; zero if that is not known.
+func (w *waits) follow(ctx context.Context, instance string, begun time.Time, look look) error {
+	f := w.hub.follow(instance)
 	defer f.leave()
 	var last error
 	var until time.Time // the first question is put off; the zero time: it is not
-	wait := c.o.firstAsk
-	ask, heard := true, []query.Notice(nil)
+	wait := w.o.firstAsk
+	ask, heard := true, []query.Notification(nil)
 	for first := true; ; first = false {
 		if ask {
-			err := c.listen(ctx, f)
+			err := w.listen(ctx, f)
 			switch {
 			case err != nil: // it is tried again with the next question
 				last = err
-			case first && time.Since(begun) <= c.o.listensWithin:
-				ask, until = false, time.Now().Add(c.o.hearsWithin)
+			case first && time.Since(begun) <= w.o.listensWithin:
+				ask, until = false, time.Now().Add(w.o.hearsWithin)
 			}
 		}
-		done, err := c.looked(ctx, look, heard, ask)
+		done, err := w.looked(ctx, look, heard, ask)
 		switch {
-		case ctx.Err() != nil && !done, c.ctx.Err() != nil && !done:
-			return c.ended(ctx, instance, cmp.Or(last, err))
+		case ctx.Err() != nil && !done, w.ctx.Err() != nil && !done:
+			return w.ended(ctx, instance, cmp.Or(last, err))
 		case err != nil && !passes(err):
 			return err
 		case err != nil:
@@ -62,8 +78,8 @@ func (c *Client) follow(ctx context.Context, instance string, begun time.Time, l
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return c.ended(ctx, instance, last)
-		case <-c.ctx.Done():
+			return w.ended(ctx, instance, last)
+		case <-w.ctx.Done():
 			timer.Stop()
 			return ErrClosed
 		case <-f.wake:
@@ -77,39 +93,39 @@ func (c *Client) follow(ctx context.Context, instance string, begun time.Time, l
 		case !until.IsZero():
 			until = time.Time{}
 		default:
-			wait = min(2*wait, c.o.lastAsk)
+			wait = min(2*wait, w.o.lastAsk)
 		}
 	}
 }
 
 // listen makes sure that a follower hears something.
-func (c *Client) listen(ctx context.Context, f *follower) error {
+func (w *waits) listen(ctx context.Context, f *follower) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
+	defer context.AfterFunc(w.ctx, cancel)()
 	return f.listen(ctx)
 }
 
-// looked calls look, with a place among those who ask.
-func (c *Client) looked(ctx context.Context, look look, heard []query.Notice, ask bool) (bool, error) {
+// looked calls look within the bound of concurrent requests.
+func (w *waits) looked(ctx context.Context, look look, heard []query.Notification, ask bool) (bool, error) {
 	if !ask {
 		return look(ctx, heard, false)
 	}
 	select {
-	case c.asking <- struct{}{}:
-		defer func() { <-c.asking }()
+	case w.asking <- struct{}{}:
+		defer func() { <-w.asking }()
 		return look(ctx, heard, true)
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-c.ctx.Done():
+	case <-w.ctx.Done():
 		return false, ErrClosed
 	}
 }
 
 // ended is the error with which waiting ends.
-func (c *Client) ended(ctx context.Context, instance string, last error) error {
+func (w *waits) ended(ctx context.Context, instance string, last error) error {
 	switch {
-	case c.ctx.Err() != nil:
+	case w.ctx.Err() != nil:
 		return ErrClosed
 	case last == nil || errors.Is(last, ctx.Err()):
 		return fmt.Errorf("waiting for instance %q: %w", instance, ctx.Err())
@@ -122,27 +138,29 @@ func passes(err error) bool {
 	switch history.ClassOf(err) {
 	case history.Retry, history.Contended, history.Ambiguous:
 		return true
+	case history.Permanent, history.Corrupt:
+		return false
 	}
 	return false
 }
 
-// ---- Who listens to what.
+// ---- Subscriptions.
 
-// hub shares what is listened to: one subscription for each instance, however many follow it.
+// hub shares subscriptions: one for each instance, however many calls follow it.
 type hub struct {
-	broker Broker
+	broker busclient.Broker
 	mu     sync.Mutex
 	of     map[string]*followed
 }
 
-// followed is an instance that somebody follows.
+// followed is an instance that at least one call follows.
 type followed struct {
 	instance  string
 	followers map[*follower]bool
 
 	listening chan struct{} // has a value while the subscription is made or ended
 	stop      func()        // nil: not made
-	ended     bool          // nobody follows it any more
+	ended     bool          // the last follower has left
 }
 
 // follower is one of those.
@@ -152,14 +170,14 @@ type follower struct {
 	wake chan struct{} // has a value if there is something to take
 
 	mu    sync.Mutex
-	heard []query.Notice
+	heard []query.Notification
 	ask   bool
 }
 
-// maxHeard bounds what is kept for a follower that is busy; it then asks.
+// maxHeard bounds the notifications that are kept for a busy follower; it then asks.
 const maxHeard = 64
 
-func newHub(b Broker) *hub { return &hub{broker: b, of: make(map[string]*followed)} }
+func newHub(b busclient.Broker) *hub { return &hub{broker: b, of: make(map[string]*followed)} }
 
 func (h *hub) follow(instance string) *follower {
 	h.mu.Lock()
@@ -186,7 +204,7 @@ func (f *follower) listen(ctx context.Context) error {
 	if t.stop != nil || t.ended {
 		return nil
 	}
-	stop, err := query.Listen(ctx, f.hub.broker, t.instance, func(n query.Notice) { f.hub.tell(t, n) })
+	stop, err := query.Listen(ctx, f.hub.broker, t.instance, func(n query.Notification) { f.hub.notify(t, n) })
 	if err != nil {
 		return fmt.Errorf("listen to instance %q: %w", t.instance, err)
 	}
@@ -194,7 +212,7 @@ func (f *follower) listen(ctx context.Context) error {
 	return nil
 }
 
-// leave ends following. Who is the last stops listening.
+// leave ends following. The last follower unsubscribes.
 func (f *follower) leave() {
 	h, t := f.hub, f.of
 	h.mu.Lock()
@@ -219,7 +237,7 @@ func (t *followed) end() {
 	t.ended = true
 }
 
-func (h *hub) tell(t *followed, n query.Notice) {
+func (h *hub) notify(t *followed, n query.Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range t.followers {
@@ -227,7 +245,7 @@ func (h *hub) tell(t *followed, n query.Notice) {
 	}
 }
 
-// wakeAll lets everybody ask.
+// wakeAll lets every follower ask.
 func (h *hub) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +268,7 @@ func (h *hub) close() {
 	}
 }
 
-func (f *follower) hear(n query.Notice) {
+func (f *follower) hear(n query.Notification) {
 	f.mu.Lock()
 	if len(f.heard) >= maxHeard {
 		f.heard, f.ask = nil, true
@@ -274,7 +292,7 @@ func (f *follower) stir() {
 	}
 }
 
-func (f *follower) take() (heard []query.Notice, ask bool) {
+func (f *follower) take() (heard []query.Notification, ask bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	heard, ask = f.heard, f.ask

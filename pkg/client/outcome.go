@@ -14,17 +14,17 @@ import (
 )
 
 // Outcome implements [orchestration.Client]. An instance that was there and is deleted meanwhile
-// ends it with [history.ErrNoInstance].
+// ends it with [ErrNoInstance].
 func (c *Client) Outcome(ctx context.Context, instance, start string) (orchestration.Outcome, error) {
 	if err := events.CheckInstance(instance); err != nil {
 		return orchestration.Outcome{}, err
 	}
-	w := ending{decision: c.decision(instance, start)}
-	err := c.follow(ctx, instance, c.lately.of(instance), w.look)
+	w := ending{decision: decisionOf(c, instance, start)}
+	err := c.waits.follow(ctx, instance, c.lately.of(instance), w.look)
 	return w.outcome, err
 }
 
-// Wait waits until an instance has ended, whoever has started it.
+// Wait waits until an instance has ended. Any client may have started it.
 func (c *Client) Wait(ctx context.Context, instance string) (orchestration.Outcome, error) {
 	return c.Outcome(ctx, instance, "")
 }
@@ -36,7 +36,7 @@ type ending struct {
 	existed bool
 }
 
-func (w *ending) look(ctx context.Context, heard []query.Notice, ask bool) (bool, error) {
+func (w *ending) look(ctx context.Context, heard []query.Notification, ask bool) (bool, error) {
 	for _, n := range heard {
 		ask = w.hear(n) || ask
 		switch e, ok := n.Ended(); {
@@ -44,7 +44,7 @@ func (w *ending) look(ctx context.Context, heard []query.Notice, ask bool) (bool
 			ask, w.existed = true, w.existed || w.settled
 		case !ok || e.Replaced:
 		case e.Large || !w.counts(e.StartMessage) || w.start != "" && e.StartMessage != w.start:
-			// the notice may have been overtaken
+			// the notification may have been overtaken
 			ask = true
 		default:
 			w.outcome = orchestration.Outcome{Output: e.Output, Error: e.Error}
@@ -54,7 +54,7 @@ func (w *ending) look(ctx context.Context, heard []query.Notice, ask bool) (bool
 	if !ask {
 		return false, nil
 	}
-	info, err := w.c.Instance(ctx, w.instance)
+	info, err := w.c.reader.Instance(ctx, w.instance)
 	if errors.Is(err, history.ErrNoInstance) {
 		if w.existed || w.taken {
 			return false, deleted(w.instance)
@@ -77,10 +77,10 @@ func (w *ending) look(ctx context.Context, heard []query.Notice, ask bool) (bool
 
 // ---- What became of a start.
 
-// decision is what is known of what became of a start. If the orchestrator's notice about it is
-// lost, it can be found out all the same: messages of an instance are taken in their order, so once
-// a further message that changes nothing (a probe) has been looked at, the start has been, too. How
-// the instance stands then tells whether the start has begun it.
+// decision is the known outcome of a start. It can be found out even if the notification of the
+// orchestrator is lost: an instance takes its messages in order, so once it has looked at a further
+// message that changes nothing (a probe), it has looked at the start, too. The state of the
+// instance then tells whether the start has begun it.
 type decision struct {
 	c        *Client
 	instance string
@@ -98,12 +98,12 @@ const skew = 10 * time.Second
 // probeAgain is after how long a probe is taken for lost.
 const probeAgain = 30 * time.Second
 
-func (c *Client) decision(instance, start string) decision {
+func decisionOf(c *Client, instance, start string) decision {
 	return decision{c: c, instance: instance, start: start, settled: start == ""}
 }
 
-// hear takes a notice, and reports whether there is something to ask for because of it.
-func (d *decision) hear(n query.Notice) bool {
+// hear takes a notification, and reports whether it is a reason to ask.
+func (d *decision) hear(n query.Notification) bool {
 	s, ok := n.Settled()
 	if !ok || d.settled || s.Message != d.start && (d.probe == "" || s.Message != d.probe) {
 		return false
@@ -130,7 +130,7 @@ func (d *decision) find(ctx context.Context, info history.Info) error {
 		return nil // it has hardly had the time
 	}
 	if !due.IsZero() && info.Status.Ended() && info.EndedAt.Before(due.Add(-skew)) {
-		return nil // whatever the start says about what is there, it begins a new incarnation here
+		return nil // any conflict policy begins a new incarnation here
 	}
 	d.probe, d.probed = d.c.NewID(), time.Now()
 	w, err := d.c.encode(events.Message{ID: d.probe, Instance: d.instance, Content: &events.Wake{Reason: "receipt"}})
@@ -153,8 +153,8 @@ func passing(err error) error {
 
 // ---- Receipts.
 
-// publishAgain is after how long a message that nobody has confirmed is published again: longer
-// than the broker takes it for the same.
+// publishAgain is the delay before an unconfirmed message is published again: longer than the
+// deduplication window of the broker.
 const publishAgain = 6 * time.Second
 
 // Deliver implements [orchestration.Client].
@@ -167,10 +167,10 @@ func (c *Client) Deliver(ctx context.Context, m events.Message) (orchestration.R
 		return orchestration.Receipt{}, err
 	}
 	query.AskReceipt(&w)
-	c.noteStart(m, time.Time{}) // who waits for a receipt publishes when it listens
-	d := delivering{decision: c.decision(m.Instance, m.ID), wire: w}
+	c.noteStart(m, time.Time{}) // a call that waits for a receipt publishes when it listens
+	d := delivering{decision: decisionOf(c, m.Instance, m.ID), wire: w}
 	d.begins, _ = m.Content.(*events.Start)
-	err = c.follow(ctx, m.Instance, time.Time{}, d.look)
+	err = c.waits.follow(ctx, m.Instance, time.Time{}, d.look)
 	return d.receipt, err
 }
 
@@ -183,7 +183,7 @@ type delivering struct {
 	published time.Time
 }
 
-func (d *delivering) look(ctx context.Context, heard []query.Notice, ask bool) (bool, error) {
+func (d *delivering) look(ctx context.Context, heard []query.Notification, ask bool) (bool, error) {
 	for _, n := range heard {
 		if s, ok := n.Settled(); ok && s.Message == d.start {
 			d.receipt = orchestration.Receipt{Taken: s.Taken(), Reason: string(s.Reason), Detail: s.Detail,
@@ -211,7 +211,7 @@ func (d *delivering) look(ctx context.Context, heard []query.Notice, ask bool) (
 
 // findStart asks whether the start has begun the instance.
 func (d *delivering) findStart(ctx context.Context) (bool, error) {
-	info, err := d.c.Instance(ctx, d.instance)
+	info, err := d.c.reader.Instance(ctx, d.instance)
 	switch {
 	case errors.Is(err, history.ErrNoInstance):
 		return false, nil

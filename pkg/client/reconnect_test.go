@@ -5,12 +5,11 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// TestReconnectedAsks: who waits asks as soon as the connection is there again, because what was
-// announced meanwhile was not heard.
+// TestReconnectedAsks: a waiting client asks as soon as the connection is there again, because it
+// has missed the notifications meanwhile.
 func TestReconnectedAsks(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, code()...)
@@ -26,9 +25,9 @@ func TestReconnectedAsks(t *testing.T) {
 		done <- err
 	}()
 	waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() == 1 })
-	s.mute.Store(true) // as if it was announced while the connection was broken
-	must(t, words.Push(soon(t), direct, "x", "end"))
-	stands(t, direct, "x", func(i history.Info) bool { return i.Status.Ended() })
+	s.mute.Store(true) // as if the connection was broken at the notification
+	must(t, words.Send(soon(t), direct, "x", "end"))
+	stands(t, direct, "x", func(i client.Instance) bool { return i.Status.Ended() })
 	s.stopServer()
 	s.startServer()
 	must(t, <-done)

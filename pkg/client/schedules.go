@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -18,11 +20,11 @@ import (
 // for it.
 type Schedule struct {
 	ID string `json:"id"`
-	// Orchestration is what is started, Version which one of it, Input with what: it is taken as it
-	// is.
+	// Orchestration is the name of the orchestration to start, Version its version, Input its
+	// input, unchanged.
 	Orchestration string            `json:"orchestration"`
 	Version       string            `json:"version,omitempty"`
-	Input         events.Payload    `json:"input,omitempty"`
+	Input         codec.Payload     `json:"input,omitempty"`
 	Attributes    map[string]string `json:"attributes,omitempty"`
 	// Cron says when: five fields (minute, hour, day of the month, month, day of the week), or six
 	// with seconds before them (which are left out again when they say 0), or one of @hourly,
@@ -30,7 +32,7 @@ type Schedule struct {
 	// such as Europe/Berlin; "" is UTC.
 	Cron string `json:"cron"`
 	Zone string `json:"zone,omitempty"`
-	// Overlap says what happens when it is time and what was started before has not ended.
+	// Overlap decides about the instance of the previous time if it has not ended.
 	Overlap Overlap `json:"overlap,omitempty"`
 	Paused  bool    `json:"paused,omitempty"`
 
@@ -47,11 +49,11 @@ type Overlap string
 const (
 	// OverlapSkip starts nothing then. The instance has the id of the schedule.
 	OverlapSkip Overlap = "skip"
-	// OverlapReplace terminates what is running, and starts it afresh. The instance has the id of
+	// OverlapReplace terminates a running instance and starts a new one. The instance has the id of
 	// the schedule.
 	OverlapReplace Overlap = "replace"
-	// OverlapEach starts an instance of its own each time, with an id as [query.EachInstance] makes
-	// it.
+	// OverlapEach starts an instance of its own each time. Its id is that of the schedule, "@" and
+	// the time, like nightly@2027-01-01T03:00:00Z.
 	OverlapEach Overlap = "each"
 )
 
@@ -69,32 +71,38 @@ var ErrNoSchedule = errors.New("there is no such schedule")
 var cronFields = cron.NewParser(
 	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-func (c *Client) scheduler() (broker.Schedules, error) {
-	s, ok := c.broker.(broker.Schedules)
+// Schedules manages the schedules of a system: see [Client.Schedules]. It is safe for concurrent
+// use.
+type Schedules struct{ c *Client }
+
+// Schedules returns the part of the client that manages schedules.
+func (c *Client) Schedules() Schedules { return Schedules{c} }
+
+func (s Schedules) broker() (broker.Schedules, error) {
+	b, ok := s.c.broker.(broker.Schedules)
 	if !ok {
 		return nil, errors.New("this broker keeps no schedules")
 	}
-	return s, nil
+	return b, nil
 }
 
-// PutSchedule stores a schedule, in place of what there is of its id. The next start is counted
-// from now.
-func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
-	b, err := c.scheduler()
+// Put creates a schedule, or replaces the one of its id. The next start is counted from now.
+func (s Schedules) Put(ctx context.Context, x Schedule) error {
+	b, err := s.broker()
 	if err != nil {
 		return err
 	}
-	x, err := c.stored(s)
+	stored, err := s.c.stored(x)
 	if err != nil {
-		return fmt.Errorf("schedule %q: %w", s.ID, err)
+		return fmt.Errorf("schedule %q: %w", x.ID, err)
 	}
-	return explainSchedule(s, b.PutSchedule(ctx, x))
+	return explainSchedule(x, b.PutSchedule(ctx, stored))
 }
 
 // stored checks a schedule and makes what the broker keeps of it.
 func (c *Client) stored(s Schedule) (broker.Schedule, error) {
 	pattern, _, err := parseCron(s.Cron, s.Zone)
-	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: events.Canonical(s.Input),
+	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: codec.Canonical(s.Input),
 		Attributes: s.Attributes}
 	errs := []error{events.CheckChosenInstance(s.ID), events.CheckName("orchestration", s.Orchestration),
 		events.CheckAttributes(s.Attributes), err}
@@ -158,7 +166,7 @@ func parseCron(pattern, zone string) (string, func(time.Time) time.Time, error) 
 	return pattern, func(t time.Time) time.Time { return s.Next(t.In(location)) }, nil
 }
 
-// withoutSeconds writes a pattern as people do: with seconds only if they say something.
+// withoutSeconds writes a pattern in the usual five fields, unless its seconds matter.
 func withoutSeconds(pattern string) string {
 	if f := strings.Fields(pattern); len(f) == 6 && f[0] == "0" {
 		return strings.Join(f[1:], " ")
@@ -176,25 +184,32 @@ func explainSchedule(s Schedule, err error) error {
 	return err
 }
 
-// Schedules lists all schedules, by id.
-func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
-	b, err := c.scheduler()
-	if err != nil {
-		return nil, err
-	}
-	list, err := b.Schedules(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Schedule, 0, len(list))
-	for _, x := range list {
-		s, err := c.scheduleOf(x)
+// All iterates over all schedules, by id. An error ends the loop.
+func (s Schedules) All(ctx context.Context) iter.Seq2[Schedule, error] {
+	return func(yield func(Schedule, error) bool) {
+		list, err := s.list(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("schedule %q: %w", x.ID, err)
+			yield(Schedule{}, err)
+			return
 		}
-		out = append(out, s)
+		for _, x := range list {
+			out, err := s.c.scheduleOf(x)
+			if err != nil {
+				err = fmt.Errorf("schedule %q: %w", x.ID, err)
+			}
+			if !yield(out, err) || err != nil {
+				return
+			}
+		}
 	}
-	return out, nil
+}
+
+func (s Schedules) list(ctx context.Context) ([]broker.Schedule, error) {
+	b, err := s.broker()
+	if err != nil {
+		return nil, err
+	}
+	return b.Schedules(ctx)
 }
 
 // scheduleOf reads what the broker keeps.
@@ -220,7 +235,8 @@ func (c *Client) scheduleOf(x broker.Schedule) (Schedule, error) {
 	}
 	_, next, err := parseCron(x.Pattern, x.Zone)
 	if err != nil || next == nil || x.Paused {
-		return s, nil // the broker understands it, or it could not be stored
+		//lint:ignore nilerr the broker understands the pattern, or it could not be stored
+		return s, nil
 	}
 	for t := c.o.Now(); len(s.Next) < nextTimes; {
 		if t = next(t); t.IsZero() { // such as the 30th of February
@@ -231,38 +247,34 @@ func (c *Client) scheduleOf(x broker.Schedule) (Schedule, error) {
 	return s, nil
 }
 
-// Schedule gives the schedule of an id, or [ErrNoSchedule].
-func (c *Client) Schedule(ctx context.Context, id string) (Schedule, error) {
-	all, err := c.Schedules(ctx)
-	if err != nil {
-		return Schedule{}, err
-	}
-	for _, s := range all {
-		if s.ID == id {
-			return s, nil
+// Get returns the schedule of an id, or [ErrNoSchedule].
+func (s Schedules) Get(ctx context.Context, id string) (Schedule, error) {
+	for x, err := range s.All(ctx) {
+		if err != nil || x.ID == id {
+			return x, err
 		}
 	}
 	return Schedule{}, fmt.Errorf("schedule %q: %w", id, ErrNoSchedule)
 }
 
-// PauseSchedule lets a schedule start nothing until it is resumed. What it has started goes on.
-func (c *Client) PauseSchedule(ctx context.Context, id string) error { return c.pause(ctx, id, true) }
+// Pause lets a schedule start nothing until it is resumed. Instances that it has started go on.
+func (s Schedules) Pause(ctx context.Context, id string) error { return s.pause(ctx, id, true) }
 
-// ResumeSchedule lets a paused schedule go on. What would have been started meanwhile is not.
-func (c *Client) ResumeSchedule(ctx context.Context, id string) error { return c.pause(ctx, id, false) }
+// Resume resumes a paused schedule. It starts nothing for the times that have passed.
+func (s Schedules) Resume(ctx context.Context, id string) error { return s.pause(ctx, id, false) }
 
-func (c *Client) pause(ctx context.Context, id string, paused bool) error {
-	s, err := c.Schedule(ctx, id)
-	if err != nil || s.Paused == paused {
+func (s Schedules) pause(ctx context.Context, id string, paused bool) error {
+	x, err := s.Get(ctx, id)
+	if err != nil || x.Paused == paused {
 		return err
 	}
-	s.Paused = paused
-	return c.PutSchedule(ctx, s)
+	x.Paused = paused
+	return s.Put(ctx, x)
 }
 
-// DropSchedule removes a schedule. What it has started goes on.
-func (c *Client) DropSchedule(ctx context.Context, id string) error {
-	b, err := c.scheduler()
+// Delete deletes a schedule, or returns [ErrNoSchedule]. Instances that it has started go on.
+func (s Schedules) Delete(ctx context.Context, id string) error {
+	b, err := s.broker()
 	if err != nil {
 		return err
 	}
@@ -273,10 +285,10 @@ func (c *Client) DropSchedule(ctx context.Context, id string) error {
 	return err
 }
 
-// EnsureSchedules publishes again what the broker has lost of schedules, and tells of how many. The
-// orchestrators do it when they start.
-func (c *Client) EnsureSchedules(ctx context.Context) (int, error) {
-	b, err := c.scheduler()
+// Ensure publishes again the schedules that the broker has lost, and returns how many. The
+// orchestrators do so when they start.
+func (s Schedules) Ensure(ctx context.Context) (int, error) {
+	b, err := s.broker()
 	if err != nil {
 		return 0, err
 	}

@@ -12,9 +12,8 @@ import (
 
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // newSystemWithSchedules starts a system, and does what an orchestrator does about schedules when
@@ -30,13 +29,13 @@ func newSystemWithSchedules(t testing.TB) *system {
 func TestNoSchedulesYet(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
-	if all, err := c.Schedules(soon(t)); len(all) != 0 || err != nil {
+	if all, err := client.Collect(c.Schedules().All(soon(t))); len(all) != 0 || err != nil {
 		t.Errorf("got %v, %v", all, err)
 	}
-	if err := c.DropSchedule(soon(t), "x"); !errors.Is(err, client.ErrNoSchedule) {
+	if err := c.Schedules().Delete(soon(t), "x"); !errors.Is(err, client.ErrNoSchedule) {
 		t.Errorf("got %v", err)
 	}
-	err := c.PutSchedule(soon(t), client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"})
+	err := c.Schedules().Put(soon(t), client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"})
 	if err == nil || !strings.Contains(err.Error(), "an orchestrator makes it when it starts") {
 		t.Errorf("got %v", err)
 	}
@@ -47,25 +46,25 @@ func TestSchedulesAreKept(t *testing.T) {
 	o := client.Options{Now: func() time.Time { return time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC) }}
 	c := s.client(o)
 	ctx := soon(t)
-	must(t, c.PutSchedule(ctx, client.Schedule{
-		ID: "nightly report/ü", Orchestration: "echo", Version: "1.0.0", Input: events.Payload(` "a" `),
+	must(t, c.Schedules().Put(ctx, client.Schedule{
+		ID: "nightly report/ü", Orchestration: "echo", Version: "1.0.0", Input: codec.Payload(` "a" `),
 		Attributes: map[string]string{"k": "v"},
 		Cron:       "30  2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapReplace,
 	}))
-	must(t, c.PutSchedule(ctx,
+	must(t, c.Schedules().Put(ctx,
 		client.Schedule{ID: "often", Orchestration: "echo", Cron: "@every 1h", Overlap: client.OverlapEach}))
 	// there is no such day, which the broker knows
 	never := client.Schedule{ID: "never", Orchestration: "echo", Cron: "0 0 30 2 *"}
-	if err := c.PutSchedule(ctx, never); err == nil ||
+	if err := c.Schedules().Put(ctx, never); err == nil ||
 		!strings.Contains(err.Error(), `schedule "never": the broker does not take cron "0 0 30 2 *"`) {
 		t.Errorf("got %v", err)
 	}
 	never.ID = "often"
-	if err := c.PutSchedule(ctx, never); err == nil {
+	if err := c.Schedules().Put(ctx, never); err == nil {
 		t.Error("a schedule that is never due was stored")
 	}
 
-	all, err := c.Schedules(ctx)
+	all, err := client.Collect(c.Schedules().All(ctx))
 	must(t, err)
 	if len(all) != 2 || all[1].ID != "often" || all[1].Cron != "@every 1h" || len(all[1].Next) != 0 ||
 		all[1].Overlap != client.OverlapEach {
@@ -83,17 +82,18 @@ func TestSchedulesAreKept(t *testing.T) {
 		t.Errorf("it is time at %v", r.Next)
 	}
 
-	must(t, c.PauseSchedule(ctx, r.ID))
-	must(t, c.PauseSchedule(ctx, r.ID))
-	if r, err = c.Schedule(ctx, r.ID); err != nil || !r.Paused || len(r.Next) != 0 || r.Orchestration != "echo" {
+	must(t, c.Schedules().Pause(ctx, r.ID))
+	must(t, c.Schedules().Pause(ctx, r.ID))
+	if r, err = c.Schedules().Get(ctx, r.ID); err != nil || !r.Paused || len(r.Next) != 0 || r.Orchestration != "echo" {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	must(t, c.ResumeSchedule(ctx, r.ID))
-	if r, err = c.Schedule(ctx, r.ID); err != nil || r.Paused || len(r.Next) != 5 {
+	must(t, c.Schedules().Resume(ctx, r.ID))
+	if r, err = c.Schedules().Get(ctx, r.ID); err != nil || r.Paused || len(r.Next) != 5 {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	must(t, c.DropSchedule(ctx, r.ID))
-	for _, err := range []error{c.DropSchedule(ctx, r.ID), c.PauseSchedule(ctx, r.ID), c.ResumeSchedule(ctx, r.ID)} {
+	must(t, c.Schedules().Delete(ctx, r.ID))
+	for _, err := range []error{c.Schedules().Delete(ctx, r.ID), c.Schedules().Pause(ctx, r.ID),
+		c.Schedules().Resume(ctx, r.ID)} {
 		if !errors.Is(err, client.ErrNoSchedule) {
 			t.Errorf("got %v", err)
 		}
@@ -125,7 +125,7 @@ func TestSchedulesAreChecked(t *testing.T) {
 		`time zone "Mars" is not known`:                     func(s *client.Schedule) { s.Zone = "Mars" },
 		`overlap "maybe" is none of skip, replace and each`: func(s *client.Schedule) { s.Overlap = "maybe" },
 		"input of a schedule (bytes): 524289 is over the limit": func(s *client.Schedule) {
-			s.Input = make(events.Payload, 512<<10+1)
+			s.Input = make(codec.Payload, 512<<10+1)
 		},
 		"attribute name": func(s *client.Schedule) {
 			s.Attributes = map[string]string{"": "x"}
@@ -133,11 +133,11 @@ func TestSchedulesAreChecked(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := c.PutSchedule(ctx, bad); err == nil || !strings.Contains(err.Error(), want) {
+		if err := c.Schedules().Put(ctx, bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if all, err := c.Schedules(ctx); len(all) != 0 || err != nil {
+	if all, err := client.Collect(c.Schedules().All(ctx)); len(all) != 0 || err != nil {
 		t.Errorf("got %+v, %v", all, err)
 	}
 }
@@ -149,31 +149,31 @@ func TestSchedulesStart(t *testing.T) {
 	s := newSystemWithSchedules(t)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	must(t, c.PutSchedule(ctx,
-		client.Schedule{ID: "again", Orchestration: "echo", Cron: "@every 1s", Input: events.Payload(`"a"`)}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "replaced", Orchestration: "keeper", Cron: "* * * * * *",
-		Input: events.Payload(`"b"`), Overlap: client.OverlapReplace}))
-	must(t, c.PutSchedule(ctx,
-		client.Schedule{ID: "kept", Orchestration: "keeper", Cron: "* * * * * *", Input: events.Payload(`"c"`)}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "each", Orchestration: "echo", Cron: "* * * * * *",
-		Input: events.Payload(`"d"`), Overlap: client.OverlapEach}))
+	must(t, c.Schedules().Put(ctx,
+		client.Schedule{ID: "again", Orchestration: "echo", Cron: "@every 1s", Input: codec.Payload(`"a"`)}))
+	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "replaced", Orchestration: "keeper", Cron: "* * * * * *",
+		Input: codec.Payload(`"b"`), Overlap: client.OverlapReplace}))
+	must(t, c.Schedules().Put(ctx,
+		client.Schedule{ID: "kept", Orchestration: "keeper", Cron: "* * * * * *", Input: codec.Payload(`"c"`)}))
+	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "each", Orchestration: "echo", Cron: "* * * * * *",
+		Input: codec.Payload(`"d"`), Overlap: client.OverlapEach}))
 	kept := exists(t, c, "kept")
 	for _, id := range []string{"again", "replaced"} {
-		stands(t, c, id, func(i history.Info) bool { return i.Execution >= 3 })
+		stands(t, c, id, func(i client.Instance) bool { return i.Execution >= 3 })
 	}
 	waitUntil(t, func() bool {
-		list, err := c.List(ctx, history.Filter{IDPrefix: "each@", Statuses: []round.Status{round.Completed}},
-			history.Page{})
+		list, err := c.Instances().List(ctx,
+			client.Filter{IDPrefix: "each@", Statuses: []client.Status{client.Completed}}, client.Page{})
 		must(t, err)
 		return len(list.Instances) >= 2
 	})
-	if now := exists(t, c, "kept"); now.Execution != kept.Execution || now.Status != round.Running {
-		t.Errorf("what was running is now %+v", now.Row)
+	if now := exists(t, c, "kept"); now.Execution != kept.Execution || now.Status != client.Running {
+		t.Errorf("what was running is now %+v", now)
 	}
 	for _, id := range []string{"again", "replaced", "kept", "each"} {
-		must(t, c.PauseSchedule(ctx, id))
+		must(t, c.Schedules().Pause(ctx, id))
 	}
-	if n, err := c.EnsureSchedules(ctx); n != 0 || err != nil {
+	if n, err := c.Schedules().Ensure(ctx); n != 0 || err != nil {
 		t.Errorf("%d paused schedules were started, %v", n, err)
 	}
 }
@@ -183,10 +183,10 @@ func TestSchedulesHeal(t *testing.T) {
 	s := newSystemWithSchedules(t)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "a", Orchestration: "echo", Cron: "@daily"}))
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "b", Orchestration: "echo", Cron: "@daily", Paused: true}))
+	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "a", Orchestration: "echo", Cron: "@daily"}))
+	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "b", Orchestration: "echo", Cron: "@daily", Paused: true}))
 	// another subject
-	must(t, c.PutSchedule(ctx, client.Schedule{ID: "a", Orchestration: "keeper", Cron: "@every 24h"}))
+	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "a", Orchestration: "keeper", Cron: "@every 24h"}))
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	must(t, err)
 	defer nc.Close()
@@ -197,12 +197,12 @@ func TestSchedulesHeal(t *testing.T) {
 	if n := stream.CachedInfo().State.Msgs; n != 1 {
 		t.Errorf("the broker has %d schedules", n)
 	}
-	if n, err := c.EnsureSchedules(ctx); n != 0 || err != nil {
+	if n, err := c.Schedules().Ensure(ctx); n != 0 || err != nil {
 		t.Errorf("%d schedules were missing, %v", n, err)
 	}
 	must(t, stream.Purge(ctx))
 	for _, want := range []int{1, 0} {
-		if n, err := c.EnsureSchedules(ctx); n != want || err != nil {
+		if n, err := c.Schedules().Ensure(ctx); n != want || err != nil {
 			t.Errorf("%d schedules were missing, %v", n, err)
 		}
 	}

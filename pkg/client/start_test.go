@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -60,19 +61,19 @@ func TestRejectExisting(t *testing.T) {
 			orchestration.WithMessage(words, "end"))
 		var exists *orchestration.ExistsError
 		if !errors.Is(err, orchestration.ErrExists) || !errors.As(err, &exists) || exists.Instance != "x" ||
-			exists.Status != string(round.Running) {
+			exists.Status != string(client.Running) {
 			t.Fatalf("got %v", err)
 		}
 		if _, err := keeper.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RejectExisting(),
 			orchestration.RequestID("r")); err != nil {
 			t.Errorf("the same start again: %v", err)
 		}
-		must(t, words.Push(ctx, c, "x", "end"))
+		must(t, words.Send(ctx, c, "x", "end"))
 		if out, err := h.Wait(ctx); out != "a b" || err != nil {
 			t.Errorf("got %q, %v", out, err)
 		}
 		_, err = echo.Start(ctx, c, "c", orchestration.ID("x"), orchestration.RejectExisting())
-		if !errors.As(err, &exists) || exists.Status != string(round.Completed) {
+		if !errors.As(err, &exists) || exists.Status != string(client.Completed) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -102,7 +103,7 @@ func TestRestartKeepsRunning(t *testing.T) {
 		must(t, err)
 		h, err := keeper.Start(ctx, c, "b", orchestration.ID("x"), orchestration.RestartFinished())
 		must(t, err)
-		must(t, words.Push(ctx, c, "x", "end"))
+		must(t, words.Send(ctx, c, "x", "end"))
 		if out, err := h.Wait(ctx); out != "a" || err != nil {
 			t.Errorf("got %q, %v", out, err)
 		}
@@ -132,7 +133,7 @@ func TestReplaceRunning(t *testing.T) {
 	})
 }
 
-// TestPendingRestart: a start that nobody has taken yet does not give the outcome of the
+// TestPendingRestart: a start that no orchestrator has taken yet does not give the outcome of the
 // incarnation before.
 func TestPendingRestart(t *testing.T) {
 	t.Parallel()
@@ -213,34 +214,34 @@ func TestStartByName(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	x, err := c.Start(ctx, "keeper", events.Payload(` "a" `), orchestration.ID("x"),
+	x, err := c.Start(ctx, "keeper", codec.Payload(` "a" `), orchestration.ID("x"),
 		orchestration.Attributes(map[string]string{"k": "v"}))
 	must(t, err)
-	must(t, c.Enqueue(ctx, "x", "words", events.Payload(`"b"`)))
+	must(t, c.Send(ctx, "x", "words", codec.Payload(`"b"`)))
 	must(t, c.Suspend(ctx, "x", "audit"))
-	stands(t, c, "x", func(i history.Info) bool { return i.Status == round.Suspended })
+	stands(t, c, "x", func(i client.Instance) bool { return i.Status == client.Suspended })
 	must(t, c.Resume(ctx, "x", ""))
 	stands(t, c, "x", running)
 	must(t, c.Cancel(ctx, "x", "enough"))
 	out, err := x.Wait(ctx)
-	if err != nil || out.Error == nil || out.Error.Kind != events.CancelledError {
+	if err != nil || out.Error == nil || out.Error.Kind != failure.Cancelled {
 		t.Errorf("got %+v, %v", out, err)
 	}
-	y, err := c.Start(ctx, "keeper", events.Payload(`""`))
+	y, err := c.Start(ctx, "keeper", codec.Payload(`""`))
 	must(t, err)
 	must(t, c.Terminate(ctx, y.ID, "now"))
 	out, err = y.Wait(ctx)
-	if err != nil || out.Error == nil || out.Error.Kind != events.TerminatedError {
+	if err != nil || out.Error == nil || out.Error.Kind != failure.Terminated {
 		t.Errorf("got %+v, %v", out, err)
 	}
-	list, err := c.List(ctx, history.Filter{Attributes: map[string]string{"k": "v"}}, history.Page{})
-	if err != nil || len(list.Instances) != 1 || list.Instances[0].Instance != "x" {
+	list, err := c.Instances().List(ctx, client.Filter{Attributes: map[string]string{"k": "v"}}, client.Page{})
+	if err != nil || len(list.Instances) != 1 || list.Instances[0].ID != "x" {
 		t.Errorf("got %+v, %v", list, err)
 	}
 }
 
-// TestReceiptOfAStart starts the same ID twice: whoever asks is told that the second start changed
-// nothing, and how what is there stands.
+// TestReceiptOfAStart starts the same ID twice: the receipt of the second start reports that it
+// changed nothing, and the state of the instance.
 func TestReceiptOfAStart(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
@@ -253,13 +254,13 @@ func TestReceiptOfAStart(t *testing.T) {
 	h, err = echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.ReceiptTo(&second))
 	must(t, err)
 	if !first.Taken || second.Taken || second.Reason != string(round.Exists) ||
-		second.Status != string(round.Completed) {
+		second.Status != string(client.Completed) {
 		t.Errorf("%+v, then %+v", first, second)
 	}
 	if out, err := h.Wait(ctx); out != "a" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	_, err = c.Start(ctx, "echo", events.Payload(`{"wrong":1}`), orchestration.ReceiptTo(&first))
+	_, err = c.Start(ctx, "echo", codec.Payload(`{"wrong":1}`), orchestration.ReceiptTo(&first))
 	if !errors.Is(err, orchestration.OfType(orchestration.TypeMismatch)) || first.Reason != string(round.WrongInput) {
 		t.Errorf("%v, %+v", err, first)
 	}
@@ -269,18 +270,18 @@ func TestWhatIsRefused(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	large := make(events.Payload, events.MaxPayload+1)
+	large := make(codec.Payload, events.MaxPayload+1)
 	for what, err := range map[string]error{
 		"RejectExisting cannot wait": startErr(c.Start(ctx, "echo", nil, orchestration.RejectExisting(),
 			orchestration.Delay(time.Hour))),
 		"delay of a start":   startErr(c.Start(ctx, "echo", nil, orchestration.Delay(events.MaxDelay+1))),
 		"orchestration name": startErr(c.Start(ctx, "", nil)),
-		"queue name": startErr(c.Start(ctx, "echo", nil,
-			orchestration.WithMessage(orchestration.DefineQueue[int](""), 1))),
+		"mailbox name": startErr(c.Start(ctx, "echo", nil,
+			orchestration.WithMessage(orchestration.DefineMailbox[int](""), 1))),
 		"encode chan int": startErr(c.Start(ctx, "echo", nil,
-			orchestration.WithMessage(orchestration.DefineQueue[chan int]("q"), nil))),
+			orchestration.WithMessage(orchestration.DefineMailbox[chan int]("q"), nil))),
 		"event name":          c.Raise(ctx, "x", "rondo.x", nil),
-		"instance id":         c.Enqueue(ctx, "", "q", nil),
+		"instance id":         c.Send(ctx, "", "q", nil),
 		"over the limit":      c.Raise(ctx, "x", "e", large),
 		"token":               c.Complete(ctx, "x", 1),
 		"fails with an error": c.Fail(ctx, "x/l/1-1", nil),
@@ -297,27 +298,27 @@ func TestWhatIsRefused(t *testing.T) {
 
 func startErr(_ client.Started, err error) error { return err }
 
-// TestDeliver: who sends an event can know whether somebody has waited for it.
+// TestDeliver: the sender of an event can know whether an instance has waited for it.
 func TestDeliver(t *testing.T) {
 	s := newSystem(t, append(code(), orchestration.Define[string,
-		string]("waiter").With(func(ctx *orchestration.Context, _ string) (string, error) {
+		string]("waiter").Bind(func(ctx *orchestration.Context, _ string) (string, error) {
 		return knock.Wait(ctx)
 	}))...)
 	c := s.client(client.Options{})
 	ctx := soon(t)
-	x, err := c.Start(ctx, "waiter", events.Payload(`""`))
+	x, err := c.Start(ctx, "waiter", codec.Payload(`""`))
 	must(t, err)
-	stands(t, c, x.ID, func(i history.Info) bool { return i.LastEvent > 1 })
+	stands(t, c, x.ID, func(i client.Instance) bool { return i.LastEvent > 1 })
 	event := func(id, name string) events.Message {
 		return events.Message{ID: id, Instance: x.ID,
-			Content: &events.EventRaised{Name: name, Data: events.Payload(`"hi"`)}}
+			Content: &events.EventRaised{Name: name, Data: codec.Payload(`"hi"`)}}
 	}
 	for _, d := range []struct {
 		m      events.Message
 		taken  bool
 		reason round.Reason
 	}{
-		{event("", "bell"), false, round.NobodyWaits},
+		{event("", "bell"), false, round.NoWaiter},
 		{event("k", "knock"), true, round.Taken},
 		{event("l", "knock"), false, round.HasEnded},
 		{events.Message{Instance: "nobody", Content: &events.EventRaised{Name: "knock"}}, false, round.UnknownInstance},
@@ -329,6 +330,29 @@ func TestDeliver(t *testing.T) {
 	}
 	if out, err := x.Wait(ctx); string(out.Output) != `"hi"` || err != nil {
 		t.Errorf("got %s, %v", out.Output, err)
+	}
+	y, err := keeper.Start(ctx, c, "a", orchestration.ID("y"))
+	must(t, err)
+	for _, d := range []struct {
+		deliver func() (orchestration.Receipt, error)
+		taken   bool
+		reason  round.Reason
+	}{
+		{func() (orchestration.Receipt, error) { return words.Deliver(ctx, c, y.ID, "end") }, true, round.Taken},
+		{func() (orchestration.Receipt, error) {
+			_, err := y.Wait(ctx)
+			must(t, err)
+			return words.Deliver(ctx, c, y.ID, "too late")
+		}, false, round.HasEnded},
+		{func() (orchestration.Receipt, error) { return knock.Deliver(ctx, c, y.ID, "who?") }, false, round.HasEnded},
+	} {
+		r, err := d.deliver()
+		if err != nil || r.Taken != d.taken || r.Reason != string(d.reason) {
+			t.Errorf("%s: got %+v, %v", d.reason, r, err)
+		}
+	}
+	if _, err := words.Deliver(ctx, c, "", "x"); err == nil {
+		t.Error("a message without an instance was delivered")
 	}
 }
 
@@ -344,10 +368,10 @@ func TestReceiptThatIsLost(t *testing.T) {
 	got := make(chan string)
 	go func() {
 		r, err := c.Deliver(ctx, events.Message{ID: "m", Instance: "x",
-			Content: &events.QueueSent{Queue: "words", Data: events.Payload(`"b"`)}})
+			Content: &events.MailboxMessage{Mailbox: "words", Data: codec.Payload(`"b"`)}})
 		got <- fmt.Sprint(r.Taken, r.Reason, err)
 	}()
-	stands(t, c, "x", func(i history.Info) bool { return i.CustomStatusVersion == 2 })
+	stands(t, c, "x", func(i client.Instance) bool { return i.CustomStatusVersion == 2 })
 	s.noReceipts.Store(false)
 	if r := <-got; r != "true"+string(round.Duplicate)+"<nil>" {
 		t.Errorf("got %s", r)

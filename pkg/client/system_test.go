@@ -33,7 +33,7 @@ type system struct {
 	query  query.Options
 
 	deaf       atomic.Bool // takes nothing
-	mute       atomic.Bool // announces nothing
+	mute       atomic.Bool // sends no notifications
 	noReceipts atomic.Bool // gives none
 	noStarts   atomic.Bool // gives none for starts
 	rounds     atomic.Int64
@@ -145,8 +145,8 @@ type counting struct {
 	s *system
 }
 
-func (c counting) Answer(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
-	return c.Bus.Answer(method, func(ctx context.Context, q []byte) ([]byte, error) {
+func (c counting) Handle(method string, answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
+	return c.Bus.Handle(method, func(ctx context.Context, q []byte) ([]byte, error) {
 		c.s.asked.Add(1)
 		return answer(ctx, q)
 	})
@@ -216,36 +216,36 @@ func (s *system) encode(m events.Message) events.Wire {
 func (s *system) commit(ctx context.Context, turn round.Turn) bool {
 	decided := history.Decided{Turn: &turn}
 	for _, m := range turn.Messages {
-		decided.Promises = append(decided.Promises, s.encode(m))
+		decided.Messages = append(decided.Messages, s.encode(m))
 	}
 	r, err := s.store.Commit(ctx, history.Batch{Turns: []history.Decided{decided}})
 	if err != nil || r.Outcomes[0].Status != history.Committed {
 		return false
 	}
-	if err := s.bus.Publish(ctx, decided.Promises...); err != nil {
+	if err := s.bus.Publish(ctx, decided.Messages...); err != nil {
 		s.t.Log(err)
 	}
 	return true
 }
 
-// announce says what package query is there for.
+// [system.announce] sends the notifications that package query describes.
 func (s *system) announce(d broker.Delivery, m events.Message, row round.Row, turn round.Turn) {
 	if s.mute.Load() {
 		return
 	}
-	if err := query.AnnounceTurn(s.bus, &turn); err != nil {
+	if err := query.NotifyTurn(s.bus, &turn); err != nil {
 		s.t.Log(err)
 	}
 	_, isStart := m.Content.(*events.Start)
 	if query.WantsReceipt(d.Header) && !s.noReceipts.Load() && !(isStart && s.noStarts.Load()) &&
 		len(turn.Receipts) > 0 {
-		if err := query.AnnounceReceipt(s.bus, m.Instance, row, m.ID, turn.Receipts[0]); err != nil {
+		if err := query.NotifyReceipt(s.bus, m.Instance, row, m.ID, turn.Receipts[0]); err != nil {
 			s.t.Log(err)
 		}
 	}
 }
 
-// settle gives what has to be decided at once once more.
+// settle decides messages once more that have to be decided at once.
 func (s *system) settle(d broker.Delivery, m events.Message, inbox []round.Delivery, turn round.Turn) []round.Delivery {
 	wake := []round.Delivery{{Message: events.Message{Instance: m.Instance, Content: &events.Wake{}}, Attempts: 1}}
 	if len(turn.Receipts) > 0 && inbox[0].Message.ID == m.ID && m.ID != "" {
@@ -278,5 +278,5 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// quick are options with which what is lost is soon asked for.
+// quick are options for short intervals of repeated requests.
 var quick = client.Options{}.AskEvery(20*time.Millisecond, 200*time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -28,7 +29,7 @@ func TestTraceOfTheCaller(t *testing.T) {
 		"decided": {orchestration.RejectExisting()}} {
 		_, err = echo.Run(ctx, c, "a", append(opts, orchestration.ID(id))...)
 		must(t, err)
-		all, err := c.Events(soon(t), id, 1, 0, 1)
+		all, err := client.Collect(c.Instances().Events(soon(t), id, 1, 0))
 		must(t, err)
 		started := all[0].Fact.(*events.Started)
 		if want := "00-01000000000000000000000000000000-0200000000000000-01"; started.Trace != want ||

@@ -12,9 +12,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/pkg/round"
 )
 
 func TestWatchStatus(t *testing.T) {
@@ -35,23 +33,23 @@ func TestWatchStatus(t *testing.T) {
 						ended <- err
 						return
 					}
-					seen <- fmt.Sprint(st.Data, st.Version, st.Changed)
+					seen <- fmt.Sprint(st.Data, st.Version)
 				}
 			}()
 			waitUntil(t, func() bool { return c.Following() == 1 && s.asked.Load() > 0 })
 			_, err := keeper.Start(ctx, o, "", orchestration.ID("x"))
 			must(t, err)
 			for i, w := range []string{"open", "a", "b"} {
-				if got, want := <-seen, fmt.Sprintf("%q%dtrue", w, i+1); strings.ReplaceAll(got, " ", "") != want {
+				if got, want := <-seen, fmt.Sprintf("%q%d", w, i+1); strings.ReplaceAll(got, " ", "") != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
 				next := []string{"a", "b", "end"}[i]
-				must(t, words.Push(ctx, o, "x", next))
+				must(t, words.Send(ctx, o, "x", next))
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("it ended with %v", err)
 			}
-			if v, ok, err := client.StatusOf(ctx, c, progress, "x"); v != "b" || !ok || err != nil {
+			if v, ok, err := progress.Read(ctx, c, "x"); v != "b" || !ok || err != nil {
 				t.Errorf("got %q, %t, %v", v, ok, err)
 			}
 		})
@@ -67,7 +65,7 @@ func TestLeaveWatching(t *testing.T) {
 	for st, err := range c.WatchStatus(ctx, "x") {
 		must(t, err)
 		if st.Version == 1 {
-			must(t, words.Push(ctx, c, "x", strings.Repeat("x", 100<<10))) // too large for a notice
+			must(t, words.Send(ctx, c, "x", strings.Repeat("x", 100<<10))) // too large for a notification
 			continue
 		}
 		if len(st.Data) != 100<<10+2 {
@@ -97,9 +95,9 @@ func TestLeaveWatching(t *testing.T) {
 		}
 	}()
 	waitUntil(t, func() bool { return c.Following() == 1 })
-	_, err = c.Delete(ctx, []string{"x"}, history.Deletion{Force: true})
+	_, err = c.Instances().Delete(ctx, []string{"x"}, client.DeleteOptions{Force: true})
 	must(t, err)
-	if err := <-done; !errors.Is(err, history.ErrNoInstance) {
+	if err := <-done; !errors.Is(err, client.ErrNoInstance) {
 		t.Errorf("got %v", err)
 	}
 	if n := c.Following(); n != 0 {
@@ -113,7 +111,7 @@ func TestWaitForValue(t *testing.T) {
 	ctx := soon(t)
 	got := make(chan string)
 	wait := func() {
-		v, err := client.WaitFor(ctx, c, last, "x")
+		v, err := last.WaitFor(ctx, c, "x")
 		got <- fmt.Sprint(v, err)
 	}
 	go wait()
@@ -129,20 +127,20 @@ func TestWaitForValue(t *testing.T) {
 	}
 	go func() {
 		_, err := c.WaitForValue(ctx, "x", "other")
-		got <- fmt.Sprint(errors.Is(err, client.ErrNoValue))
+		got <- fmt.Sprint(errors.Is(err, orchestration.ErrNoValue))
 	}()
 	waitUntil(t, func() bool { return c.Following() == 1 })
-	must(t, words.Push(ctx, c, "x", "end"))
+	must(t, words.Send(ctx, c, "x", "end"))
 	if v := <-got; v != "true" {
 		t.Error("an instance that has ended without the value was waited for")
 	}
 	if _, err := c.WaitForValue(ctx, "x", ""); err == nil {
 		t.Error("a value without a name was waited for")
 	}
-	if v, ok, err := client.ValueOf(ctx, c, last, "x"); v != "a" || !ok || err != nil {
+	if v, ok, err := last.Read(ctx, c, "x"); v != "a" || !ok || err != nil {
 		t.Errorf("got %q, %t, %v", v, ok, err)
 	}
-	if _, ok, err := client.ValueOf(ctx, c, last, "nobody"); ok || err != nil {
+	if _, ok, err := last.Read(ctx, c, "nobody"); ok || err != nil {
 		t.Errorf("got %t, %v", ok, err)
 	}
 }
@@ -155,48 +153,49 @@ func TestWhatCanBeAsked(t *testing.T) {
 	ctx := soon(t)
 	_, err := keeper.Start(ctx, asking, "a", orchestration.ID("x"), orchestration.WithMessage(words, "b"))
 	must(t, err)
-	stands(t, asking, "x", func(i history.Info) bool { return i.CustomStatusVersion == 2 })
+	stands(t, asking, "x", func(i client.Instance) bool { return i.CustomStatusVersion == 2 })
 	for name, c := range map[string]*client.Client{"asking": asking, "direct": direct} {
-		w, err := c.Waiting(ctx, "x")
-		if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != round.WaitsForQueue || w.Waits[0].Name != "words" ||
+		w, err := c.Instances().Waiting(ctx, "x")
+		if err != nil || len(w.Waits) != 1 || w.Waits[0].Kind != client.WaitsForMailbox || w.Waits[0].Name != "words" ||
 			w.Waits[0].Since.IsZero() {
 			t.Errorf("%s: it waits for %+v, %v", name, w, err)
 		}
-		h, err := c.History(ctx, "x", 0)
+		h, err := c.Instances().History(ctx, "x", 0)
 		if err != nil || h.Execution != 1 || len(h.Events) < 5 || h.Events[0].Fact.Kind() != events.KindStarted {
 			t.Errorf("%s: history %+v, %v", name, h, err)
 		}
-		tree, err := c.Tree(ctx, "x")
+		tree, err := c.Instances().Tree(ctx, "x")
 		if err != nil || len(tree) != 1 {
 			t.Errorf("%s: tree %+v, %v", name, tree, err)
 		}
-		if _, err := c.Instance(ctx, "nobody"); !errors.Is(err, history.ErrNoInstance) {
+		if _, err := c.Instances().Get(ctx, "nobody"); !errors.Is(err, client.ErrNoInstance) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		if _, err := c.Waiting(ctx, "nobody"); !errors.Is(err, history.ErrNoInstance) {
+		if _, err := c.Instances().Waiting(ctx, "nobody"); !errors.Is(err, client.ErrNoInstance) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		if d, err := c.Prune(ctx, "x", history.Keep{}); d.Executions != 0 || err != nil {
+		if d, err := c.Instances().Prune(ctx, "x", client.Keep{}); d.Executions != 0 || err != nil {
 			t.Errorf("%s: got %+v, %v", name, d, err)
 		}
-		if d, err := c.PruneAll(ctx, history.Filter{}, history.Keep{}, history.Page{}); d.Executions != 0 ||
-			err != nil {
+		if d, err := client.Collect(c.Instances().PruneAll(ctx, client.Filter{}, client.Keep{})); len(d) != 1 ||
+			d[0].Executions != 0 || err != nil {
 			t.Errorf("%s: got %+v, %v", name, d, err)
 		}
-		if d, err := c.DeleteEnded(ctx, history.Filter{}, history.Page{}); d.Instances != 0 || err != nil {
+		if d, err := client.Collect(c.Instances().DeleteEnded(ctx, client.Filter{})); len(d) != 1 ||
+			d[0].Instances != 0 || err != nil {
 			t.Errorf("%s: got %+v, %v", name, d, err)
 		}
 	}
 	must(t, asking.Terminate(ctx, "x", ""))
 	_, err = asking.Wait(ctx, "x")
 	must(t, err)
-	w, err := asking.Waiting(ctx, "x")
+	w, err := asking.Instances().Waiting(ctx, "x")
 	if err != nil || len(w.Waits) != 0 || !slices.ContainsFunc(w.Notes, func(n string) bool {
 		return strings.HasPrefix(n, "it has ended (terminated)")
 	}) {
 		t.Errorf("it waits for %+v, %v", w, err)
 	}
-	if d, err := direct.Delete(ctx, []string{"x"}, history.Deletion{}); d.Instances != 1 || err != nil {
+	if d, err := direct.Instances().Delete(ctx, []string{"x"}, client.DeleteOptions{}); d.Instances != 1 || err != nil {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }
@@ -205,7 +204,7 @@ func TestWhatCanBeAsked(t *testing.T) {
 func TestCompleteByToken(t *testing.T) {
 	ask := activity.Define[string, string]("ask")
 	judge := orchestration.Define[string, string]("judge")
-	s := newSystem(t, judge.With(func(ctx *orchestration.Context, q string) (string, error) {
+	s := newSystem(t, judge.Bind(func(ctx *orchestration.Context, q string) (string, error) {
 		return ask.Call(ctx, q)
 	}))
 	c := s.client(client.Options{Name: "ann"})
@@ -216,7 +215,7 @@ func TestCompleteByToken(t *testing.T) {
 	} {
 		h, err := judge.Start(ctx, c, "why?", orchestration.ID(fmt.Sprint("a/b ", i)))
 		must(t, err)
-		info := stands(t, c, h.ID, func(i history.Info) bool { return i.LastEvent >= 2 })
+		info := stands(t, c, h.ID, func(i client.Instance) bool { return i.LastEvent >= 2 })
 		must(t, answer(fmt.Sprintf("%s/%s/1-2", h.ID, info.Incarnation)))
 		out, err := h.Wait(ctx)
 		if i == 0 && (out != "yes" || err != nil) || i == 1 && !errors.Is(err, orchestration.OfType("rude")) {

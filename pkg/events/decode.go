@@ -10,11 +10,14 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rondo-run/rondo/internal/x/jsonw"
+	"github.com/rondo-run/rondo/pkg/codec"
 )
 
-// Decode reads a message. The fallback is its id when it brings none; it must be the same each time
-// the message is delivered. Anything that does not follow the protocol is an error that says what
-// is wrong with it, for the dead letter.
+// Decode reads a message. The fallback is the id of a message without one; it must be the same at
+// each delivery. A message that does not follow the protocol is an error, whose text goes into the
+// dead letter.
 func Decode(prefix, subject string, h Header, body []byte, fallback string) (Message, error) {
 	m, err := decode(prefix, subject, h, body, fallback)
 	if err != nil {
@@ -29,7 +32,7 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		return Message{}, fmt.Errorf("it does not begin with %q", prefix+".")
 	}
 	tokens := strings.Split(rest, ".")
-	if len(tokens) < 3 || tokens[0] == string(VerbWork) && len(tokens) != 5 || tokens[0] != string(VerbWork) &&
+	if len(tokens) < 3 || tokens[0] == string(VerbTask) && len(tokens) != 5 || tokens[0] != string(VerbTask) &&
 		len(tokens) != 3 {
 		return Message{}, fmt.Errorf(
 			"it has %d words after the prefix; expected <verb>.<name>.<instance>, dots inside a name or an id "+
@@ -85,7 +88,7 @@ func isAcknowledgement(body []byte) bool {
 		bytes.Contains(body, []byte(`"seq":`))
 }
 
-// upTo leaves out what is longer than it may be, or no text: half of it would say something else.
+// upTo leaves out a text that is too long or not valid UTF-8: half of it would mean something else.
 func upTo(most int, s string) string {
 	if len(s) > most || !utf8.ValidString(s) {
 		return ""
@@ -94,7 +97,7 @@ func upTo(most int, s string) string {
 }
 
 // launched reports whether the engine made both the id of a start and that of the instance it
-// starts: nobody waits for such an instance, but nobody chose its id either.
+// starts: a detached instance, whose id no caller has chosen.
 func launched(m Message) bool {
 	if !m.Internal {
 		return false
@@ -147,12 +150,12 @@ func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, 
 		if err := CheckName("event", name); err != nil {
 			return nil, err
 		}
-		return &EventRaised{Name: name, Data: Canonical(body)}, nil
-	case VerbQueue:
-		if err := CheckName("queue", name); err != nil {
+		return &EventRaised{Name: name, Data: codec.Canonical(body)}, nil
+	case VerbMailbox:
+		if err := CheckName("mailbox", name); err != nil {
 			return nil, err
 		}
-		return &QueueSent{Queue: name, Data: Canonical(body)}, nil
+		return &MailboxMessage{Mailbox: name, Data: codec.Canonical(body)}, nil
 	case VerbControl:
 		switch how := How(name); how {
 		case Cancel, Terminate, Suspend, Resume:
@@ -167,12 +170,13 @@ func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, 
 		return nil, fmt.Errorf("unknown control %q; known are cancel, terminate, suspend and resume", name)
 	case VerbWake:
 		return &Wake{Reason: cut(strings.ToValidUTF8(name, "?"), MaxName)}, nil
-	case VerbWork:
-		return decodeWork(tokens, h, body)
+	case VerbTask:
+		return decodeTask(tokens, h, body)
 	case VerbBegun, VerbDone, VerbFail, VerbTimer, VerbChild:
 		return decodeAnswer(verb, tokens[0], h, body)
+	case VerbStep: // it never travels
 	}
-	return nil, fmt.Errorf("unknown verb %q; people may use start, event, queue and control", verb)
+	return nil, fmt.Errorf("unknown verb %q; people may use start, event, mailbox and control", verb)
 }
 
 // encodeReason writes plain words, unless they would be read as JSON.
@@ -180,7 +184,7 @@ func encodeReason(reason string) ([]byte, error) {
 	if decodeReason([]byte(reason)) == reason {
 		return []byte(reason), nil
 	}
-	return marshal(cut(strings.ToValidUTF8(reason, "?"), MaxReason))
+	return jsonw.Marshal(cut(strings.ToValidUTF8(reason, "?"), MaxReason))
 }
 
 // decodeReason takes plain words or a JSON string.
@@ -196,13 +200,10 @@ func decodeReason(body []byte) string {
 const refuseFields, ignoreFields = "refuse", "ignore"
 
 func decodeStart(name string, h Header, body []byte) (Content, error) {
-	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: Canonical(body),
+	s := &Start{Orchestration: name, Version: h.get(HeaderVersion), Input: codec.Canonical(body),
 		Conflict: StartConflict(h.get(HeaderConflict))}
-	switch s.Conflict {
-	case KeepExisting, RestartFinished, ReplaceRunning, RejectExisting:
-	default:
-		return nil, fmt.Errorf("header %s: %q is none of %q, %q and %q", HeaderConflict, s.Conflict, RejectExisting,
-			RestartFinished, ReplaceRunning)
+	if err := checkConflict(s.Conflict); err != nil {
+		return nil, fmt.Errorf("header %s: %w", HeaderConflict, err)
 	}
 	switch v := h.get(HeaderUnknownFields); v {
 	case "", refuseFields:
@@ -232,27 +233,35 @@ func decodeStart(name string, h Header, body []byte) (Content, error) {
 	return s, decodeMessages(s, h)
 }
 
+// checkConflict validates what becomes of a start when the id is already in use.
+func checkConflict(c StartConflict) error {
+	switch c {
+	case KeepExisting, RestartFinished, ReplaceRunning, RejectExisting:
+		return nil
+	}
+	return fmt.Errorf("%q is none of %q, %q and %q", c, RejectExisting, RestartFinished, ReplaceRunning)
+}
+
 // decodeMessages reads the messages that a start brings along.
 func decodeMessages(s *Start, h Header) error {
 	v := h.get(HeaderMessages)
 	if v == "" {
 		return nil
 	}
-	if err := unmarshalStrict([]byte(v), &s.Messages); err != nil {
-		return fmt.Errorf("header %s: want a JSON array of {\"queue\":…,\"data\":…}: %w", HeaderMessages, err)
+	if err := jsonw.UnmarshalStrict([]byte(v), &s.Messages); err != nil {
+		return fmt.Errorf("header %s: want a JSON array of {\"mailbox\":…,\"data\":…}: %w", HeaderMessages, err)
 	}
 	return CheckStartMessages(s.Input, s.Messages)
 }
 
-// CheckStartMessages tells what is wrong with the messages that a start with this input brings
-// along, if anything.
-func CheckStartMessages(input Payload, messages []StartMessage) error {
+// CheckStartMessages validates the messages of a start with this input.
+func CheckStartMessages(input codec.Payload, messages []StartMessage) error {
 	size := len(input)
 	for _, m := range messages {
-		if err := CheckName("queue", m.Queue); err != nil {
+		if err := CheckName("mailbox", m.Mailbox); err != nil {
 			return err
 		}
-		size += len(m.Data) + len(m.Queue) + startMessageRoom
+		size += len(m.Data) + len(m.Mailbox) + startMessageRoom
 	}
 	const cure = "send some of them by themselves, or keep the data in a store and pass references"
 	switch {
@@ -267,7 +276,7 @@ func CheckStartMessages(input Payload, messages []StartMessage) error {
 // startMessageRoom is what each message takes in the header beside its data.
 const startMessageRoom = 32
 
-// CheckAttributes tells what is wrong with the attributes of a start, if anything.
+// CheckAttributes validates the attributes of a start.
 func CheckAttributes(attributes map[string]string) error {
 	if len(attributes) > MaxAttributes {
 		return Limit("attributes", int64(len(attributes)), MaxAttributes, "keep to what instances are searched by")
@@ -293,13 +302,13 @@ func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, erro
 	case VerbBegun:
 		return decodeBegun(ref, worker, h)
 	case VerbDone:
-		return &WorkDone{Ref: ref, Worker: worker, Result: Canonical(body)}, nil
+		return &TaskDone{Ref: ref, Worker: worker, Result: codec.Canonical(body)}, nil
 	case VerbFail:
 		heartbeat, err := decodeHeartbeat(h)
 		if err != nil {
 			return nil, err
 		}
-		return &WorkFailed{Ref: ref, Worker: worker, Error: decodeError(body), Heartbeat: heartbeat}, nil
+		return &TaskFailed{Ref: ref, Worker: worker, Error: decodeError(body), Heartbeat: heartbeat}, nil
 	case VerbTimer:
 		due, err := decodeTime(h, HeaderDue)
 		if err != nil {
@@ -309,7 +318,7 @@ func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, erro
 	default:
 		switch outcome := h.get(HeaderOutcome); outcome {
 		case "done":
-			return &ChildDone{Ref: ref, Output: Canonical(body)}, nil
+			return &ChildDone{Ref: ref, Output: codec.Canonical(body)}, nil
 		case "failed":
 			return &ChildError{Ref: ref, Error: decodeError(body)}, nil
 		default:
@@ -319,7 +328,7 @@ func decodeAnswer(verb Verb, place string, h Header, body []byte) (Content, erro
 }
 
 func decodeBegun(ref Ref, worker string, h Header) (Content, error) {
-	c := &WorkBegun{Ref: ref, Worker: worker}
+	c := &TaskBegun{Ref: ref, Worker: worker}
 	if v := h.get(HeaderPending); v != "" {
 		var err error
 		if c.Pending, err = strconv.ParseBool(v); err != nil {
@@ -330,8 +339,8 @@ func decodeBegun(ref Ref, worker string, h Header) (Content, error) {
 	return c, nil
 }
 
-func decodeWork(tokens []string, h Header, body []byte) (Content, error) {
-	c := &Work{Input: Canonical(body), Version: h.get(HeaderVersion), IdempotencyKey: h.get(HeaderIdempotencyKey)}
+func decodeTask(tokens []string, h Header, body []byte) (Content, error) {
+	c := &Task{Input: codec.Canonical(body), Version: h.get(HeaderVersion), IdempotencyKey: h.get(HeaderIdempotencyKey)}
 	var errs []error
 	keep := func(dst *string, s string, err error) {
 		*dst = s
@@ -352,11 +361,6 @@ func decodeWork(tokens []string, h Header, body []byte) (Content, error) {
 	}
 	if c.Attempt, err = strconv.Atoi(h.get(HeaderAttempt)); err != nil || c.Attempt < 1 {
 		errs = append(errs, fmt.Errorf("header %s: %q is not a count from 1", HeaderAttempt, h.get(HeaderAttempt)))
-	}
-	if v := h.get(HeaderPriority); v != "" {
-		if c.Priority, err = strconv.Atoi(v); err != nil {
-			errs = append(errs, fmt.Errorf("header %s: %q is not a number", HeaderPriority, v))
-		}
 	}
 	times := []struct {
 		key string
@@ -384,12 +388,12 @@ func decodeWork(tokens []string, h Header, body []byte) (Content, error) {
 	return c, errors.Join(errs...)
 }
 
-func decodeHeartbeat(h Header) (Payload, error) {
+func decodeHeartbeat(h Header) (codec.Payload, error) {
 	v := h.get(HeaderHeartbeat)
 	if v == "" {
 		return nil, nil
 	}
-	var p Payload
+	var p codec.Payload
 	if err := json.Unmarshal([]byte(v), &p); err != nil {
 		return nil, fmt.Errorf("header %s: %w", HeaderHeartbeat, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
@@ -15,7 +16,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 	}
 	start := func(pairs ...string) events.Header { return header(append(pairs, events.HeaderMsgID, "m")...) }
 	long := strings.Repeat("a", 300)
-	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.work._.charge.1-4.order-7",
+	const theStart, theWork, theTimer = "rondo.start.fulfil.order-7", "rondo.task._.charge.1-4.order-7",
 		"rondo.timer-due.1-4.order-7"
 	const theChild = "rondo.internal_start.fulfil.order-7"
 	tests := []struct {
@@ -30,10 +31,10 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"no words", "rondo", nil, "", []string{`begin with "rondo."`}},
 		{"too few words", "rondo.start.fulfil", nil, "", []string{"2 words", "<verb>.<name>.<instance>"}},
 		{"too many words", "rondo.start.fulfil.order.7", nil, "", []string{"4 words", "%2E"}},
-		{"too few words for work", "rondo.work.charge.order-7", nil, "", []string{"3 words"}},
+		{"too few words for work", "rondo.task.charge.order-7", nil, "", []string{"3 words"}},
 		{"too many words for work", theWork + ".x", work(), "", []string{"6 words"}},
 		{"an unknown verb", "rondo.explode.now.order-7", nil, "",
-			[]string{`unknown verb "explode"`, "start, event, queue and control"}},
+			[]string{`unknown verb "explode"`, "start, event, mailbox and control"}},
 		{"a verb that does not travel", "rondo.step.1-4.order-7", incarnation, "", []string{`unknown verb "step"`}},
 		{"an empty instance", "rondo.start.fulfil.", nil, "", []string{"empty word"}},
 		{"an empty name", "rondo.start..order-7", nil, "", []string{"empty word"}},
@@ -50,7 +51,7 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"a reserved orchestration", "rondo.start.rondo%2Esweep.order-7", nil, "",
 			[]string{`orchestration name "rondo.sweep"`, "reserved"}},
 		{"a reserved event", "rondo.event.rondo%2Ex.order-7", nil, "", []string{`event name "rondo.x"`}},
-		{"a reserved queue", "rondo.queue.rondo%2Ex.order-7", nil, "", []string{`queue name "rondo.x"`}},
+		{"a reserved mailbox", "rondo.mailbox.rondo%2Ex.order-7", nil, "", []string{`mailbox name "rondo.x"`}},
 		{"an event name that is too long", "rondo.event." + long + ".order-7", nil, "",
 			[]string{"event name", "limit of 128"}},
 		{"an unknown control", "rondo.control.explode.order-7", nil, "",
@@ -101,21 +102,21 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"too many attributes", theStart, start(events.HeaderAttributes, attributes(33)), "",
 			[]string{"attributes: 33 is over the limit of 32", "searched by"}},
 
-		{"no place", "rondo.work-done.x.order-7", incarnation, "", []string{`"x" is not <execution>-<event>`}},
-		{"half a place", "rondo.work-done.1-.order-7", incarnation, "", []string{`"1-" is not`}},
-		{"a place with signs", "rondo.work-done.+1-+4.order-7", incarnation, "", []string{`"+1-+4" is not`}},
-		{"a place at 0", "rondo.work-done.1-0.order-7", incarnation, "", []string{`"1-0" is not`}},
-		{"a place beyond all numbers", "rondo.work-done.1-9223372036854775808.order-7", incarnation, "",
+		{"no place", "rondo.task-done.x.order-7", incarnation, "", []string{`"x" is not <execution>-<event>`}},
+		{"half a place", "rondo.task-done.1-.order-7", incarnation, "", []string{`"1-" is not`}},
+		{"a place with signs", "rondo.task-done.+1-+4.order-7", incarnation, "", []string{`"+1-+4" is not`}},
+		{"a place at 0", "rondo.task-done.1-0.order-7", incarnation, "", []string{`"1-0" is not`}},
+		{"a place beyond all numbers", "rondo.task-done.1-9223372036854775808.order-7", incarnation, "",
 			[]string{"is not <execution>-<event>"}},
-		{"a place without end", "rondo.work-done." + long + ".order-7", incarnation, "",
+		{"a place without end", "rondo.task-done." + long + ".order-7", incarnation, "",
 			[]string{"…", "is not <execution>-<event>"}},
-		{"a completion without an incarnation", "rondo.work-done.1-4.order-7", nil, "",
+		{"a completion without an incarnation", "rondo.task-done.1-4.order-7", nil, "",
 			[]string{"no header " + events.HeaderIncarnation, "copy it from the work item"}},
 		{"a child without an outcome", "rondo.child-ended.1-4.order-7", incarnation, "",
 			[]string{events.HeaderOutcome, `"" is neither done nor failed`}},
 		{"a child with another outcome", "rondo.child-ended.1-4.order-7",
 			header(events.HeaderIncarnation, "l", events.HeaderOutcome, "lost"), "", []string{`"lost"`}},
-		{"a failure with a broken heartbeat", "rondo.work-failed.1-4.order-7",
+		{"a failure with a broken heartbeat", "rondo.task-failed.1-4.order-7",
 			header(events.HeaderIncarnation, "l", events.HeaderHeartbeat, "{"), "", []string{events.HeaderHeartbeat}},
 		{"a timer with a broken time", theTimer,
 			header(events.HeaderIncarnation, "l", events.HeaderDue, "tomorrow"), "",
@@ -128,8 +129,6 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"work without an attempt", theWork, incarnation, "",
 			[]string{events.HeaderAttempt, `"" is not a count from 1`}},
 		{"work with attempt 0", theWork, work(events.HeaderAttempt, "0"), "", []string{events.HeaderAttempt, `"0"`}},
-		{"work with a broken priority", theWork, work(events.HeaderPriority, "high"), "",
-			[]string{events.HeaderPriority, `"high"`}},
 		{"work with a broken time to start", theWork, work(events.HeaderStartBy, "soon"), "",
 			[]string{events.HeaderStartBy, `"soon"`}},
 		{"work with a broken deadline", theWork, work(events.HeaderDeadline, "soon"), "",
@@ -143,9 +142,9 @@ func TestMessagesThatBreakTheProtocolAreRefusedWithTheReason(t *testing.T) {
 		{"work with a broken session", theWork, work(events.HeaderSession, "%"), "", []string{"two hex digits"}},
 		{"work with a broken orchestration", theWork, work(events.HeaderOrchestration, "%"), "",
 			[]string{"two hex digits"}},
-		{"work with a broken tag", "rondo.work.%F.charge.1-4.order-7", work(), "", []string{"two hex digits"}},
-		{"work at no place", "rondo.work._.charge.4.order-7", work(), "", []string{`"4" is not`}},
-		{"work with everything broken", "rondo.work._.%F.4.order-7", nil, "",
+		{"work with a broken tag", "rondo.task.%F.charge.1-4.order-7", work(), "", []string{"two hex digits"}},
+		{"work at no place", "rondo.task._.charge.4.order-7", work(), "", []string{`"4" is not`}},
+		{"work with everything broken", "rondo.task._.%F.4.order-7", nil, "",
 			[]string{"two hex digits", `"4" is not`, events.HeaderAttempt}},
 	}
 	for _, tt := range tests {
@@ -188,9 +187,9 @@ func TestMessagesThatDoNotTravelAreNotWritten(t *testing.T) {
 		{"nobody to say it to", events.Message{Content: &events.Wake{Reason: "sweep"}}, []string{"nobody"}},
 		{"an empty name", say(&events.EventRaised{}), []string{`"order-7"`, "empty word"}},
 		{"an empty reason to wake", say(&events.Wake{}), []string{`"order-7"`, "empty word"}},
-		{"a failure without an error", say(&events.WorkFailed{Ref: ref}), []string{`"order-7"`, "no error"}},
+		{"a failure without an error", say(&events.TaskFailed{Ref: ref}), []string{`"order-7"`, "no error"}},
 		{"a child's failure without an error", say(&events.ChildError{Ref: ref}), []string{"no error"}},
-		{"a failure without a kind", say(&events.WorkFailed{Ref: ref, Error: &events.Error{Message: "no"}}),
+		{"a failure without a kind", say(&events.TaskFailed{Ref: ref, Error: &failure.Error{Message: "no"}}),
 			[]string{"without a kind"}},
 	}
 	for _, tt := range tests {

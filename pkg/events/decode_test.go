@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // header makes headers from keys and values in turn.
@@ -47,7 +48,7 @@ func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
 			&events.Start{Orchestration: "fulfil", Input: payload("a1 ")}},
 		{"an event", "rondo.event.approve%2Eall.order-7", nil, `true`,
 			&events.EventRaised{Name: "approve.all", Data: payload(`true`)}},
-		{"a queue message", "rondo.queue.orders.order-7", nil, "", &events.QueueSent{Queue: "orders"}},
+		{"a mailbox message", "rondo.mailbox.orders.order-7", nil, "", &events.MailboxMessage{Mailbox: "orders"}},
 		{"plain words as a reason", "rondo.control.cancel.order-7", nil, "out of stock",
 			&events.Control{How: events.Cancel, Reason: "out of stock"}},
 		{"JSON text as a reason", "rondo.control.terminate.order-7", nil, `"out of \u0022stock\u0022"`,
@@ -58,16 +59,16 @@ func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
 		{"JSON null as a reason", "rondo.control.resume.order-7", nil, "null", &events.Control{How: events.Resume}},
 		{"a reason that is not UTF-8", "rondo.control.cancel.order-7", nil, "a\xff\xfe",
 			&events.Control{How: events.Cancel, Reason: "a?"}},
-		{"a completion by hand", "rondo.work-done.1-4.order-7", incarnation, "[ 1 ]",
-			&events.WorkDone{Ref: ref, Result: payload("[1]")}},
+		{"a completion by hand", "rondo.task-done.1-4.order-7", incarnation, "[ 1 ]",
+			&events.TaskDone{Ref: ref, Result: payload("[1]")}},
 		{"a time in another zone", "rondo.timer-due.1-4.order-7",
 			header(events.HeaderIncarnation, ref.Incarnation, events.HeaderDue,
 				"2025-03-14T11:26:53.589793+02:00"), "", &events.TimerDue{Ref: ref, Due: at}},
 		{"attributes that are null", "rondo.start.fulfil.order-7", header(events.HeaderAttributes, "null"), "",
 			&events.Start{Orchestration: "fulfil"}},
-		{"work with a plus before its attempt", "rondo.work._.charge.1-4.order-7",
+		{"work with a plus before its attempt", "rondo.task._.charge.1-4.order-7",
 			header(events.HeaderIncarnation, ref.Incarnation, events.HeaderAttempt, "+2"), "",
-			&events.Work{Ref: ref, Activity: "charge", Attempt: 2}},
+			&events.Task{Ref: ref, Activity: "charge", Attempt: 2}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,23 +82,24 @@ func TestMessagesThatPeopleWriteAreRead(t *testing.T) {
 }
 
 func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
-	words := func(s string) *events.Error { return events.Errorf(events.Application, "%s", s) }
+	words := func(s string) *failure.Error { return failure.Errorf(failure.Application, "%s", s) }
 	tests := []struct {
 		name, body string
-		want       *events.Error
+		want       *failure.Error
 	}{
 		{"plain words", "the card was declined", words("the card was declined")},
 		{"plain words with a percent sign", "100% full", words("100% full")},
 		{"JSON text", `"the card was \"declined\""`, words(`the card was "declined"`)},
 		{"a JSON object with a message", `{"message":"declined"}`, words("declined")},
 		{"a JSON object with more",
-			`{"kind":"timeout","type":"heartbeat","final":true,"details":{ "a": 1 },"color":"red"}`,
-			&events.Error{Kind: events.Timeout, Type: "heartbeat", Final: true, Details: payload(`{"a":1}`)}},
+			`{"kind":"timeout","type":"heartbeat","non_retryable":true,"details":{ "a": 1 },"color":"red"}`,
+			&failure.Error{Kind: failure.Timeout, Type: "heartbeat", NonRetryable: true, Details: payload(`{"a":1}`)}},
 		{"a JSON object with neither message nor kind", `{"error":"declined"}`, words(`{"error":"declined"}`)},
 		{"a JSON object that does not fit", `{"message":5}`, words(`{"message":5}`)},
 		{"a cause without a kind", `{"message":"declined","cause":{"message":"lost"}}`, words("declined")},
 		{"a cause", `{"message":"declined","cause":{"kind":"poison","message":"lost"}}`,
-			&events.Error{Kind: events.Application, Message: "declined", Cause: events.Errorf(events.Poison, "lost")}},
+			&failure.Error{Kind: failure.Application, Message: "declined", Cause: failure.Errorf(failure.Poison,
+				"lost")}},
 		{"nothing", "", words("failed without saying why")},
 		{"empty text", `""`, words("failed without saying why")},
 		{"null", "null", words("failed without saying why")},
@@ -108,9 +110,9 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := mustDecode(t, "rondo.work-failed.1-4.order-7",
+			m := mustDecode(t, "rondo.task-failed.1-4.order-7",
 				header(events.HeaderIncarnation, ref.Incarnation), tt.body)
-			if got := m.Content.(*events.WorkFailed).Error; !reflect.DeepEqual(got, tt.want) {
+			if got := m.Content.(*events.TaskFailed).Error; !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("a failed activity: got %+v, want %+v", got, tt.want)
 			}
 			m = mustDecode(t, "rondo.child-ended.1-4.order-7",
@@ -124,9 +126,9 @@ func TestFailuresAreReadAsPeopleWriteThem(t *testing.T) {
 
 func TestFailuresNestedTooDeepAreCut(t *testing.T) {
 	body := strings.Repeat(`{"kind":"poison","cause":`, 5000) + "null" + strings.Repeat("}", 5000)
-	m := mustDecode(t, "rondo.work-failed.1-4.order-7", header(events.HeaderIncarnation, ref.Incarnation), body)
+	m := mustDecode(t, "rondo.task-failed.1-4.order-7", header(events.HeaderIncarnation, ref.Incarnation), body)
 	depth := 0
-	for e := m.Content.(*events.WorkFailed).Error; e != nil; e = e.Cause {
+	for e := m.Content.(*events.TaskFailed).Error; e != nil; e = e.Cause {
 		depth++
 	}
 	if depth != events.MaxErrorCauses+1 {
@@ -181,24 +183,23 @@ func TestDifferentLongIdsStayDifferent(t *testing.T) {
 func TestHeadersFromOutsideAreCutToSize(t *testing.T) {
 	endless := strings.Repeat("日", 10_000)
 	h := header(events.HeaderIncarnation, endless, events.HeaderWorker, endless, events.HeaderTrace, endless)
-	m := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "")
-	begun := m.Content.(*events.WorkBegun)
+	m := mustDecode(t, "rondo.task-begun.1-4.order-7", h, "")
+	begun := m.Content.(*events.TaskBegun)
 	for name, got := range map[string]string{"incarnation": begun.Ref.Incarnation, "worker": begun.Worker,
 		"trace": m.Trace} {
 		if len(got) > 256 || !strings.HasSuffix(got, "日…") {
 			t.Errorf("%s is cut to %q", name, got)
 		}
 	}
-	m = mustDecode(t, "rondo.work-begun.1-4.order-7",
+	m = mustDecode(t, "rondo.task-begun.1-4.order-7",
 		header(events.HeaderIncarnation, "a\xff", events.HeaderWorker, "b\xff", events.HeaderTrace, "c\xff"), "")
-	begun = m.Content.(*events.WorkBegun)
+	begun = m.Content.(*events.TaskBegun)
 	if begun.Ref.Incarnation != "a?" || begun.Worker != "b?" || m.Trace != "c?" {
 		t.Errorf("got incarnation %q, worker %q, trace %q", begun.Ref.Incarnation, begun.Worker, m.Trace)
 	}
 }
 
-// Nobody waits for an instance that was launched, so its start has no parent, but the engine made
-// its id.
+// A launched instance is detached, so its start has no parent, but the engine made its id.
 func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 	for _, launcher := range []string{"order-7", "a/b.c~1.2", strings.Repeat("日", events.MaxInstanceID/3)} {
 		id := events.ChildID(launcher, 1, 4)
@@ -228,6 +229,7 @@ func TestClientsHaveNoChildren(t *testing.T) {
 				return c.Parent
 			case *events.Control:
 				return c.Parent
+			default:
 			}
 			t.Fatalf("got %T", m.Content)
 			return nil
@@ -239,7 +241,7 @@ func TestClientsHaveNoChildren(t *testing.T) {
 			t.Errorf("%s of a service comes from nobody", verb)
 		}
 	}
-	for _, verb := range []string{"internal_wake.x", "internal_work-done.1-4", "internal_internal_start.pack",
+	for _, verb := range []string{"internal_wake.x", "internal_task-done.1-4", "internal_internal_start.pack",
 		"internal_.pack"} {
 		_, err := decode("rondo."+verb+".pack-9", parent, "")
 		wantError(t, err, "unknown verb")
@@ -252,7 +254,7 @@ func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {
 	other := ref
 	other.Incarnation = "another"
 	for _, both := range [][2]events.Content{
-		{&events.Work{Ref: ref, Activity: "charge", Attempt: 1}, &events.WithdrawWork{Ref: ref, Activity: "charge"}},
+		{&events.Task{Ref: ref, Activity: "charge", Attempt: 1}, &events.WithdrawTask{Ref: ref, Activity: "charge"}},
 		{&events.TimerDue{Ref: ref}, &events.WithdrawTimer{Ref: ref}},
 	} {
 		sent, withdrawn := wire(t, events.Message{Instance: "i", Content: both[0]}),
@@ -288,18 +290,17 @@ func TestTimesOnTheWireKeepTheirNanoseconds(t *testing.T) {
 	}
 }
 
-// A message that says more than is known here, from a newer version or from somebody's own client,
-// is read for what is known.
+// Unknown headers of a message, from a newer version or from another client, are ignored.
 func TestUnknownHeadersAreNoProblem(t *testing.T) {
 	h := header(events.HeaderIncarnation, "incarnation", "Rondo-Something-New", "true", "X-Mine", "1")
-	if c := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "").Content.(*events.WorkBegun); c.Pending {
+	if c := mustDecode(t, "rondo.task-begun.1-4.order-7", h, "").Content.(*events.TaskBegun); c.Pending {
 		t.Error("it is pending, and nobody said so")
 	}
 	h[events.HeaderPending] = []string{"1"}
-	if c := mustDecode(t, "rondo.work-begun.1-4.order-7", h, "").Content.(*events.WorkBegun); !c.Pending {
+	if c := mustDecode(t, "rondo.task-begun.1-4.order-7", h, "").Content.(*events.TaskBegun); !c.Pending {
 		t.Error("it is not pending")
 	}
 	h[events.HeaderPending] = []string{"perhaps"}
-	_, err := decode("rondo.work-begun.1-4.order-7", h, "")
+	_, err := decode("rondo.task-begun.1-4.order-7", h, "")
 	wantError(t, err, events.HeaderPending, "perhaps", "neither true nor false")
 }

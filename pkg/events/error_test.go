@@ -1,7 +1,6 @@
 package events_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -9,96 +8,35 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-func TestErrorsReadWell(t *testing.T) {
-	tests := []struct {
-		err  *events.Error
-		want string
-	}{
-		{events.Errorf(events.Application, "no %s", "stock"), "no stock"},
-		{&events.Error{Kind: events.Timeout}, "timeout"},
-		{&events.Error{Kind: events.Application, Message: "no", Source: `activity "charge"`}, `activity "charge": no`},
-		{&events.Error{Kind: events.Application, Message: "no", Attempts: 1}, "no"},
-		{&events.Error{Kind: events.Application, Message: "no", Source: "step", Attempts: 3},
-			"step: no (after 3 attempts)"},
-	}
-	for _, tt := range tests {
-		if got := tt.err.Error(); got != tt.want {
-			t.Errorf("got %q, want %q", got, tt.want)
-		}
-	}
-}
-
-func TestErrorsAreOfTheirKindAndType(t *testing.T) {
-	timeout := &events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "no heartbeat"}
-	outer := &events.Error{Kind: events.Application, Type: "declined", Message: "failed", Cause: timeout}
-	wrapped := fmt.Errorf("order 7: %w", outer)
-	tests := []struct {
-		name   string
-		err    error
-		target error
-		want   bool
-	}{
-		{"its kind", outer, &events.Error{Kind: events.Application}, true},
-		{"its kind and type", outer, &events.Error{Kind: events.Application, Type: "declined"}, true},
-		{"its kind with another type", outer, &events.Error{Kind: events.Application, Type: "expired"}, false},
-		{"another kind", outer, &events.Error{Kind: events.Poison}, false},
-		{"the kind of its cause", outer, &events.Error{Kind: events.Timeout}, true},
-		{"the kind and type of its cause", outer,
-			&events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat}, true},
-		{"wrapped by other errors", wrapped, &events.Error{Kind: events.Timeout}, true},
-		{"a target with a message is one error, not a kind", outer,
-			&events.Error{Kind: events.Application, Message: "failed"}, false},
-		{"itself", outer, outer, true},
-		{"an error of another sort", outer, io.EOF, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := errors.Is(tt.err, tt.target); got != tt.want {
-				t.Errorf("got %v", got)
-			}
-		})
-	}
-}
-
-func TestErrorsCanBeFoundInOthers(t *testing.T) {
-	cause := events.Errorf(events.Timeout, "late")
-	err := fmt.Errorf("order 7: %w", &events.Error{Kind: events.Application, Message: "failed", Cause: cause})
-	var found *events.Error
-	if !errors.As(err, &found) || found.Message != "failed" {
-		t.Fatalf("found %v", found)
-	}
-	if got := errors.Unwrap(found); got != error(cause) {
-		t.Errorf("behind it is %v", got)
-	}
-	if got := errors.Unwrap(cause); got != nil {
-		t.Errorf("behind the last one is %#v, want a plain nil", got)
-	}
-}
-
 func TestAnyErrorBecomesOneThatHistoryCanHold(t *testing.T) {
-	timeout := &events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "late", Final: true}
-	kindless := &events.Error{Type: "declined", Message: "no"}
+	timeout := &failure.Error{Kind: failure.Timeout, Type: failure.TimeoutHeartbeat, Message: "late",
+		NonRetryable: true}
+	kindless := &failure.Error{Type: "declined", Message: "no"}
 	tests := []struct {
 		name string
 		err  error
-		want *events.Error
+		want *failure.Error
 	}{
 		{"nothing", nil, nil},
 		{"an Error", timeout, timeout},
-		{"another error", io.EOF, &events.Error{Kind: events.Application, Message: "EOF"}},
-		{"an Error without a kind", kindless, &events.Error{Kind: events.Application, Type: "declined", Message: "no"}},
+		{"another error", io.EOF, &failure.Error{Kind: failure.Application, Message: "EOF"}},
+		{"an Error without a kind", kindless, &failure.Error{Kind: failure.Application, Type: "declined",
+			Message: "no"}},
 		{"an Error inside another error", fmt.Errorf("order 7: %w", timeout),
-			&events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "order 7: late", Final: true,
-				Cause: timeout}},
+			&failure.Error{Kind: failure.Timeout, Type: failure.TimeoutHeartbeat, Message: "order 7: late",
+				NonRetryable: true,
+				Cause:        timeout}},
 		{"an Error without a kind inside another error", fmt.Errorf("order 7: %w", kindless),
-			&events.Error{Kind: events.Application, Type: "declined", Message: "order 7: no", Cause: kindless}},
+			&failure.Error{Kind: failure.Application, Type: "declined", Message: "order 7: no", Cause: kindless}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := events.AsError(tt.err)
+			got := failure.From(tt.err)
 			if !reflect.DeepEqual(got, tt.want) {
 				t.Fatalf("got %+v, want %+v", got, tt.want)
 			}
@@ -107,7 +45,7 @@ func TestAnyErrorBecomesOneThatHistoryCanHold(t *testing.T) {
 			}
 		})
 	}
-	if events.AsError(timeout) != timeout {
+	if failure.From(timeout) != timeout {
 		t.Error("an Error that is fine is not kept")
 	}
 	if kindless.Kind != "" {
@@ -116,9 +54,9 @@ func TestAnyErrorBecomesOneThatHistoryCanHold(t *testing.T) {
 }
 
 // huge is an error whose every text is far too long, with as many causes.
-func huge(text string, causes int) *events.Error {
-	e := &events.Error{
-		Kind: events.ErrorKind(text), Type: text, Message: text, Source: text, Details: events.Payload(text),
+func huge(text string, causes int) *failure.Error {
+	e := &failure.Error{
+		Kind: failure.Kind(text), Type: text, Message: text, Source: text, Details: codec.Payload(text),
 		Stack: text, Expected: text, Got: text,
 	}
 	for range causes {
@@ -142,15 +80,15 @@ func TestBoundedErrorsAlwaysFitIntoAMessage(t *testing.T) {
 		"almost fits":   strings.Repeat("\x01", events.MaxErrorText),
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := huge(text, 30).Bounded()
-			w := wire(t, say(&events.WorkFailed{Ref: ref, Error: e}))
+			e := events.Bounded(huge(text, 30))
+			w := wire(t, say(&events.TaskFailed{Ref: ref, Error: e}))
 			if len(w.Body) > events.MaxPayload*2/3 {
 				t.Errorf("the message has %d bytes", len(w.Body))
 			}
 			if e.Message == "" || !utf8.ValidString(e.Message) || !strings.HasSuffix(e.Message, "…") {
 				t.Errorf("the message is cut to %q", e.Message)
 			}
-			if again := e.Bounded(); again != e {
+			if again := events.Bounded(e); again != e {
 				t.Error("it is cut again the second time")
 			}
 			decodesTo(t, encodeEvent(t, eventExample{fact: &events.Failed{Error: e}}.event()),
@@ -160,13 +98,13 @@ func TestBoundedErrorsAlwaysFitIntoAMessage(t *testing.T) {
 }
 
 func TestBoundedErrorsKeepTheFirstCauses(t *testing.T) {
-	e := events.Errorf(events.Application, "cause 0")
+	e := failure.Errorf(failure.Application, "cause 0")
 	for i := range 100 {
-		outer := events.Errorf(events.Application, "cause %d", i+1)
+		outer := failure.Errorf(failure.Application, "cause %d", i+1)
 		outer.Cause = e
 		e = outer
 	}
-	got := e.Bounded()
+	got := events.Bounded(e)
 	for i := range events.MaxErrorCauses + 1 {
 		if want := fmt.Sprintf("cause %d", 100-i); got == nil || got.Message != want {
 			t.Fatalf("at depth %d: got %v, want %s", i, got, want)
@@ -182,10 +120,10 @@ func TestBoundedErrorsKeepTheFirstCauses(t *testing.T) {
 }
 
 func TestBoundedErrorsThatFitAreLeftAlone(t *testing.T) {
-	for _, e := range []*events.Error{nil, shortError(), fullError(),
-		{Kind: events.Application, Message: strings.Repeat("a", events.MaxErrorText)}} {
+	for _, e := range []*failure.Error{nil, shortError(), fullError(),
+		{Kind: failure.Application, Message: strings.Repeat("a", events.MaxErrorText)}} {
 		want := e
-		if got := e.Bounded(); got != want {
+		if got := events.Bounded(e); got != want {
 			t.Errorf("%v has been changed to %v", want, got)
 		}
 	}
@@ -194,7 +132,7 @@ func TestBoundedErrorsThatFitAreLeftAlone(t *testing.T) {
 func TestBoundedErrorsAreCutBetweenCharacters(t *testing.T) {
 	for extra := range 4 {
 		message := strings.Repeat("x", extra) + strings.Repeat("日", events.MaxErrorText)
-		got := (&events.Error{Kind: events.Application, Message: message}).Bounded().Message
+		got := events.Bounded(&failure.Error{Kind: failure.Application, Message: message}).Message
 		kept := strings.TrimSuffix(got, "…")
 		if !utf8.ValidString(got) || !strings.HasPrefix(message, kept) || len(got) > events.MaxErrorText ||
 			len(got) < events.MaxErrorText-3 {
@@ -204,12 +142,12 @@ func TestBoundedErrorsAreCutBetweenCharacters(t *testing.T) {
 }
 
 func TestBoundedErrorsDropDetailsThatAreTooLarge(t *testing.T) {
-	e := &events.Error{Kind: events.Application, Message: "no", Details: make(events.Payload, events.MaxErrorText+1)}
-	if got := e.Bounded(); got.Details != nil || got.Message != "no" {
+	e := &failure.Error{Kind: failure.Application, Message: "no", Details: make(codec.Payload, events.MaxErrorText+1)}
+	if got := events.Bounded(e); got.Details != nil || got.Message != "no" {
 		t.Errorf("got %+v", got)
 	}
 	e.Details = e.Details[1:]
-	if got := e.Bounded(); got != e {
+	if got := events.Bounded(e); got != e {
 		t.Error("details that fit are dropped")
 	}
 }
@@ -217,8 +155,9 @@ func TestBoundedErrorsDropDetailsThatAreTooLarge(t *testing.T) {
 // Code that gets an error at once must see what it sees when the error is read back.
 func TestBoundedErrorsComeBackFromHistoryAsTheyAre(t *testing.T) {
 	for _, text := range []string{"a\xffb", "\xed\xa0\x80", "tab\tand\x00zero\u2028", "<&>", "日本", "�"} {
-		e := (&events.Error{Kind: "k", Type: text, Message: text, Source: text, Stack: text, Expected: text,
-			Got: text}).Bounded()
+		e := events.Bounded(&failure.Error{Kind: "k", Type: text, Message: text, Source: text, Stack: text,
+			Expected: text,
+			Got:      text})
 		x := eventExample{fact: &events.StepFailed{Step: 1, Name: "s", Attempt: 1, Error: e}}
 		decodesTo(t, encodeEvent(t, x.event()), x.event())
 	}

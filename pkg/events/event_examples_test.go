@@ -3,7 +3,9 @@ package events_test
 import (
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // at is the moment of the examples; in gives later ones.
@@ -11,8 +13,8 @@ var at = time.Date(2025, time.March, 14, 9, 26, 53, 589793000, time.UTC)
 
 func in(d time.Duration) time.Time { return at.Add(d) }
 
-// An eventExample is a fact with a name. "full" fills every field, "minimal" only what must be
-// there; others show a case worth seeing.
+// An eventExample is a fact with a name. "full" fills every field, "minimal" only the required
+// ones; others show a case worth seeing.
 type eventExample struct {
 	name string
 	fact events.Fact
@@ -23,28 +25,28 @@ func (x eventExample) event() events.Event { return events.Event{ID: 7, At: at, 
 // traceparent is an example of a W3C trace.
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-func payload(s string) events.Payload { return events.Payload(s) }
+func payload(s string) codec.Payload { return codec.Payload(s) }
 
 // binary is what an encrypting codec may give.
-var binary = events.Payload{0x00, 0xff, 0x80, '{', '}'}
+var binary = codec.Payload{0x00, 0xff, 0x80, '{', '}'}
 
-func fullError() *events.Error {
-	return &events.Error{
-		Kind: events.Application, Type: "card_declined", Message: "the card was declined",
-		Source: `activity "charge"`, Final: true,
+func fullError() *failure.Error {
+	return &failure.Error{
+		Kind: failure.Application, Type: "card_declined", Message: "the card was declined",
+		Source: `activity "charge"`, NonRetryable: true,
 		Details: payload(`{"code":51}`), Attempts: 3, Stack: "main.charge\n\tcharge.go:7",
-		Cause: &events.Error{Kind: events.Timeout, Type: events.TimeoutHeartbeat, Message: "no heartbeat for 10s"},
+		Cause: &failure.Error{Kind: failure.Timeout, Type: failure.TimeoutHeartbeat, Message: "no heartbeat for 10s"},
 		Event: 4, Expected: "activity charge", Got: "activity pack",
 	}
 }
 
-func shortError() *events.Error { return events.Errorf(events.Application, "no") }
+func shortError() *failure.Error { return failure.Errorf(failure.Application, "no") }
 
 func fullRetry() *events.RetryPolicy {
 	return &events.RetryPolicy{
 		Attempts: 5, First: events.Duration(time.Second), Growth: events.Linear, Factor: 2,
 		Most: events.Duration(time.Minute), Jitter: 0.25,
-		Except: []string{"card_declined", "card_expired"},
+		NonRetryableTypes: []string{"card_declined", "card_expired"},
 	}
 }
 
@@ -83,7 +85,7 @@ var eventExamples = []eventExample{
 	{"minimal", &events.Resumed{}},
 
 	{"full", &events.ActivityScheduled{
-		Name: "charge", Input: payload(`{"amount":100}`), Tag: "gpu", Session: "s-1", Priority: 5, Attempt: 2, First: 4,
+		Name: "charge", Input: payload(`{"amount":100}`), Tag: "gpu", Session: "s-1", Attempt: 2, First: 4,
 		NotBefore: in(time.Second), StartBy: in(time.Minute), Deadline: in(time.Hour),
 		StartToClose: events.Duration(90 * time.Second), HeartbeatTimeout: events.Duration(1500 * time.Millisecond),
 		Heartbeat: payload(`{"page":7}`), Retry: fullRetry(),
@@ -113,26 +115,31 @@ var eventExamples = []eventExample{
 	{"full", &events.EventReceived{Wait: 6, Name: "approve", Data: payload(`{"by":"ann"}`),
 		Message: "event-1", Age: 1500}},
 	{"minimal", &events.EventReceived{Wait: 6, Name: "approve"}},
-	{"full", &events.MessageQueued{Queue: "orders", Data: payload(`{"order":8}`), Message: "queue-1", Age: 1500,
-		Restart: &events.Restart{Name: "basket", Version: "2.0.0", Input: payload(`{"items":3}`),
+	{"full", &events.MessageReceived{Mailbox: "orders", Data: payload(`{"order":8}`), Message: "mailbox-1", Age: 1500,
+		Restart: &events.Restart{Name: "basket", Version: "2.0.0", Input: payload(`{"items":3}`), IgnoreUnknown: true,
 			Attributes: map[string]string{"region": "eu"}}}},
-	{"minimal", &events.MessageQueued{Queue: "orders"}},
-	{"full", &events.QueueRead{Queue: "orders", Message: 6, Again: 5}},
-	{"empty_queue", &events.QueueRead{Queue: "orders"}},
+	{"minimal", &events.MessageReceived{Mailbox: "orders"}},
+	{"full", &events.MailboxRead{Mailbox: "orders", Message: 6, Again: 5}},
+	{"empty_mailbox", &events.MailboxRead{Mailbox: "orders"}},
 
 	{"full", &events.ChildStarted{
 		Name: "pack", Version: "2.0.0", Instance: "order-7~1.7", Input: payload(`["a1","a2"]`),
-		ParentClose: events.AbandonChild,
+		ParentClose: events.AbandonChild, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
 	}},
 	{"minimal", &events.ChildStarted{Name: "pack", Instance: "order-7~1.7"}},
 	{"full", &events.ChildCompleted{Schedule: 5, Output: payload(`{"boxes":1}`)}},
 	{"minimal", &events.ChildCompleted{Schedule: 5}},
 	{"full", &events.ChildFailed{Schedule: 5, Error: fullError()}},
 	{"minimal", &events.ChildFailed{Schedule: 5, Error: shortError()}},
-	{"full", &events.Launched{Name: "audit", Version: "1.0.0", Instance: "audit-7", Input: payload(`{"order":7}`)}},
+	{"full", &events.Launched{
+		Name: "audit", Version: "1.0.0", Instance: "audit-7", Input: payload(`{"order":7}`), NotBefore: in(time.Hour),
+		Conflict: events.RestartFinished, Attributes: map[string]string{"region": "eu"},
+		Messages: []events.StartMessage{{Mailbox: "orders", Data: payload(`{"order":7}`)}, {Mailbox: "stop"}},
+	}},
+	{"replaces", &events.Launched{Name: "audit", Instance: "audit-7", Conflict: events.ReplaceRunning}},
 	{"minimal", &events.Launched{Name: "audit", Instance: "audit-7"}},
 	{"full", &events.Sent{Instance: "basket-3", To: events.ToEvent, Name: "packed", Data: payload(`{"boxes":1}`)}},
-	{"minimal", &events.Sent{Instance: "basket-3", To: events.ToQueue, Name: "orders"}},
+	{"minimal", &events.Sent{Instance: "basket-3", To: events.ToMailbox, Name: "orders"}},
 	{"full", &events.Dropped{Schedules: []int64{4, 5}, Steps: []int64{2}}},
 	{"minimal", &events.Dropped{Steps: []int64{2}}},
 
@@ -144,5 +151,5 @@ var eventExamples = []eventExample{
 	{"full", &events.Patched{ID: "charge-before-pack"}},
 	{"full", &events.CallRefused{Call: events.KindValueSet, Name: "total", Error: fullError()}},
 	{"minimal", &events.CallRefused{Call: events.KindTimerCreated,
-		Error: &events.Error{Kind: events.LimitExceeded, Message: "too far"}}},
+		Error: &failure.Error{Kind: failure.LimitExceeded, Message: "too far"}}},
 }

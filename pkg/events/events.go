@@ -1,19 +1,18 @@
-// Package events is the vocabulary: what can happen to an orchestration, what is said about it
-// between the services, and how both are written down. It imports the standard library only and
-// does no I/O.
+// Package events defines the events in the history of an orchestration, the messages between the
+// services, and the formats of both. It imports the standard library only and does no I/O.
 //
 // # Two kinds of things
 //
 // An [Event] is remembered: it is one row of an instance's history, numbered from 1 within one
-// execution and never changed afterwards. What happened is its [Fact].
+// execution and never changed afterwards. Its content is a [Fact].
 //
-// A [Message] travels: it is one message on a subject, and what it says is its [Content]. A message
+// A [Message] travels: it is one message on a subject, with a [Content]. A message
 // that changes something becomes an event; a message that changes nothing is forgotten.
 //
 //	message in            event(s) in history                     message out
 //	──────────            ───────────────────                     ───────────
 //	Start            ──►  Started, ActivityScheduled         ──►  Work
-//	WorkDone         ──►  ActivityCompleted, TimerCreated    ──►  TimerDue (delayed)
+//	TaskDone         ──►  ActivityCompleted, TimerCreated    ──►  TimerDue (delayed)
 //	TimerDue         ──►  TimerFired, Completed              ──►  ChildDone (to the parent, if there is one)
 //
 // # Two kinds of facts
@@ -34,11 +33,12 @@ package events
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/x/jsonw"
 )
 
 // Engine is the version of the rules by which this engine reads and writes history. An execution is
@@ -82,7 +82,7 @@ func EncodeEvent(e Event) ([]byte, error) {
 	return b, nil
 }
 
-// AppendEvent appends what [EncodeEvent] writes. After an error, what is behind b means nothing.
+// AppendEvent appends the bytes of [EncodeEvent]. After an error, the bytes behind b are undefined.
 func AppendEvent(b []byte, e Event) ([]byte, error) {
 	if err := checkEvent(e); err != nil {
 		return b, err
@@ -137,7 +137,7 @@ func DecodeEvent(data []byte) (Event, error) {
 		}
 	}
 	var w wireEvent
-	if err := unmarshalStrict(data, &w); err != nil {
+	if err := jsonw.UnmarshalStrict(data, &w); err != nil {
 		return Event{}, fmt.Errorf("unreadable event %d (kind %q): %w", w.ID, w.Kind, err)
 	}
 	return w.event()
@@ -149,7 +149,7 @@ func (w wireEvent) event() (Event, error) {
 	if !ok {
 		return Event{}, fmt.Errorf("unreadable event %d: unknown kind %q (written by a newer version?)", w.ID, w.Kind)
 	}
-	if err := unmarshalStrict(w.Data, fact); err != nil {
+	if err := jsonw.UnmarshalStrict(w.Data, fact); err != nil {
 		return Event{}, fmt.Errorf("unreadable event %d (%s): %w", w.ID, w.Kind, err)
 	}
 	e := Event{ID: w.ID, At: Instant(w.At), Fact: fact}
@@ -167,33 +167,6 @@ func checkEvent(e Event) error {
 	}
 	if err := e.Fact.check(); err != nil {
 		return fmt.Errorf("event %d (%s): %w", e.ID, e.Fact.Kind(), err)
-	}
-	return nil
-}
-
-// marshal is json.Marshal without HTML escaping, so that payloads keep their bytes.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
-}
-
-// unmarshalStrict refuses unknown fields and anything after the value.
-func unmarshalStrict(data []byte, v any) error {
-	if len(data) == 0 {
-		return errors.New("no data")
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if len(bytes.TrimLeft(data[dec.InputOffset():], " \t\r\n")) > 0 {
-		return errors.New("unexpected data after the value")
 	}
 	return nil
 }

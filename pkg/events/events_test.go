@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // row writes an event as JSON by hand.
@@ -95,8 +96,8 @@ func TestFactsThatMeanNothingAreRefused(t *testing.T) {
 		{"event_awaited", `{}`, "no name"},
 		{"event_received", `{"wait":6}`, "no name"},
 		{"event_received", `{"name":"n"}`, "event 0"},
-		{"message_queued", `{}`, "no name"},
-		{"queue_read", `{}`, "no name"},
+		{"message_received", `{}`, "no name"},
+		{"mailbox_read", `{}`, "no name"},
 		{"child_started", `{"name":"n"}`, "no name"},
 		{"child_started", `{"name":"n","instance":"i","parent_close":"explode"}`, `"explode"`},
 		{"child_completed", `{}`, "event 0"},
@@ -104,7 +105,7 @@ func TestFactsThatMeanNothingAreRefused(t *testing.T) {
 		{"launched", `{"instance":"i"}`, "no name"},
 		{"sent", `{"instance":"i","name":"n"}`, `sent to ""`},
 		{"sent", `{"instance":"i","name":"n","to":"moon"}`, `"moon"`},
-		{"sent", `{"to":"queue","name":"n"}`, "no name"},
+		{"sent", `{"to":"mailbox","name":"n"}`, "no name"},
 		{"dropped", `{}`, "nothing dropped"},
 		{"status_set", `{}`, "status version 0"},
 		{"value_set", `{"key":"k"}`, "no time"},
@@ -168,7 +169,7 @@ func TestTimesAreWrittenInWholeMicrosecondsOfUTC(t *testing.T) {
 
 func TestFactsFromOutsideAndFactsThatEnd(t *testing.T) {
 	outside := "started activity_begun activity_completed activity_failed step_completed step_failed timer_fired " +
-		"event_received message_queued " +
+		"event_received message_received " +
 		"child_completed child_failed cancel_requested suspended resumed terminated"
 	ends := "completed failed cancelled terminated continued_as_new"
 	var gotOutside, gotEnds []string
@@ -202,8 +203,8 @@ func TestEveryKindIsListedOnce(t *testing.T) {
 
 func TestSizeCountsTheDataOfUsers(t *testing.T) {
 	p := payload(`"12345678"`) // 10 bytes
-	e := &events.Error{Kind: events.Application, Message: "1234", Stack: "123", Details: p,
-		Cause: events.Errorf(events.Timeout, "12")}
+	e := &failure.Error{Kind: failure.Application, Message: "1234", Stack: "123", Details: p,
+		Cause: failure.Errorf(failure.Timeout, "12")}
 	const ofError = 4 + 3 + 10 + 2
 	tests := []struct {
 		fact events.Fact

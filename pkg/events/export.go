@@ -3,10 +3,12 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/rondo-run/rondo/internal/x/jsonw"
 )
 
-// Export is the history of one execution as a file: what a release gate replays, and what people
-// send each other.
+// Export is the history of one execution as a file: the input of a release gate, and of reports to
+// developers.
 type Export struct {
 	Instance  string
 	Execution int64
@@ -29,13 +31,13 @@ func (x Export) MarshalJSON() ([]byte, error) {
 		}
 		w.Events[i] = data
 	}
-	return marshal(w)
+	return jsonw.Marshal(w)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (x *Export) UnmarshalJSON(data []byte) error {
 	var w wireExport
-	if err := unmarshalStrict(data, &w); err != nil {
+	if err := jsonw.UnmarshalStrict(data, &w); err != nil {
 		return fmt.Errorf("exported history: %w", err)
 	}
 	*x = Export{Instance: w.Instance, Execution: w.Execution, Events: make([]Event, len(w.Events))}

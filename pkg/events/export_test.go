@@ -1,13 +1,9 @@
 package events
 
-// IsBare is isBare, and SlowlyBare the same by encoding/json.
-var IsBare = isBare
-
-// SlowlyBare says by encoding/json what IsBare says.
-func SlowlyBare(p []byte) bool { return isJSON(p) && standsAsItself(p) }
+import "github.com/rondo-run/rondo/internal/x/jsonw"
 
 // AppendFact is appendFact, and Marshal what it has to agree with.
 var (
 	AppendFact = appendFact
-	Marshal    = marshal
+	Marshal    = jsonw.Marshal
 )

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Kind names a fact on the wire.
@@ -19,7 +22,7 @@ const (
 	KindStepFailed        Kind = "step_failed"
 	KindTimerFired        Kind = "timer_fired"
 	KindEventReceived     Kind = "event_received"
-	KindMessageQueued     Kind = "message_queued"
+	KindMessageReceived   Kind = "message_received"
 	KindChildCompleted    Kind = "child_completed"
 	KindChildFailed       Kind = "child_failed"
 	KindCancelRequested   Kind = "cancel_requested"
@@ -33,7 +36,7 @@ const (
 	KindActivityScheduled Kind = "activity_scheduled"
 	KindTimerCreated      Kind = "timer_created"
 	KindEventAwaited      Kind = "event_awaited"
-	KindQueueRead         Kind = "queue_read"
+	KindMailboxRead       Kind = "mailbox_read"
 	KindChildStarted      Kind = "child_started"
 	KindLaunched          Kind = "launched"
 	KindSent              Kind = "sent"
@@ -59,7 +62,7 @@ var factKinds = []func() Fact{
 	func() Fact { return new(StepFailed) },
 	func() Fact { return new(TimerFired) },
 	func() Fact { return new(EventReceived) },
-	func() Fact { return new(MessageQueued) },
+	func() Fact { return new(MessageReceived) },
 	func() Fact { return new(ChildCompleted) },
 	func() Fact { return new(ChildFailed) },
 	func() Fact { return new(CancelRequested) },
@@ -69,7 +72,7 @@ var factKinds = []func() Fact{
 	func() Fact { return new(ActivityScheduled) },
 	func() Fact { return new(TimerCreated) },
 	func() Fact { return new(EventAwaited) },
-	func() Fact { return new(QueueRead) },
+	func() Fact { return new(MailboxRead) },
 	func() Fact { return new(ChildStarted) },
 	func() Fact { return new(Launched) },
 	func() Fact { return new(Sent) },
@@ -110,14 +113,15 @@ func newFact(k Kind) (Fact, bool) {
 	return f(), true
 }
 
-// FromOutside reports whether a fact was brought by a message (or by time), and not said by the
-// orchestration's code.
+// FromOutside reports whether a message or the time brought a fact, not the orchestration's code.
 func FromOutside(f Fact) bool {
 	switch f.(type) {
 	case *Started, *ActivityBegun, *ActivityCompleted, *ActivityFailed, *StepCompleted, *StepFailed, *TimerFired,
-		*EventReceived, *MessageQueued, *ChildCompleted, *ChildFailed, *CancelRequested, *Suspended,
-		*Resumed, *Terminated:
+		*EventReceived, *MessageReceived, *ChildCompleted, *ChildFailed, *CancelRequested, *Suspended, *Resumed,
+		*Terminated:
 		return true
+	case *ActivityScheduled, *TimerCreated, *EventAwaited, *MailboxRead, *ChildStarted, *Launched, *Sent, *Dropped,
+		*StatusSet, *ValueSet, *ValuesCleared, *Patched, *CallRefused, *Completed, *Failed, *Cancelled, *ContinuedAsNew:
 	}
 	return false
 }
@@ -127,19 +131,19 @@ func Ends(f Fact) bool {
 	switch f.(type) {
 	case *Completed, *Failed, *Cancelled, *Terminated, *ContinuedAsNew:
 		return true
+	default:
 	}
 	return false
 }
 
 // ---- An execution begins and ends.
 
-// Started is always event 1. The Carried events behind it say what the execution inherits from the
-// one before: its custom status, its values and its unread messages; the code first runs when all
-// of them are in place.
+// Started is event 1 of every execution. The Carried events after it are the custom status, the
+// values and the unread messages that it inherits. The code first runs after all of them.
 type Started struct {
-	Name    string  `json:"name"`
-	Version string  `json:"version"`
-	Input   Payload `json:"input,omitempty"`
+	Name    string        `json:"name"`
+	Version string        `json:"version"`
+	Input   codec.Payload `json:"input,omitempty"`
 	// Incarnation tells this instance from an earlier or later one with the same id. It stays the
 	// same when the instance continues as new.
 	Incarnation string `json:"incarnation"`
@@ -148,11 +152,10 @@ type Started struct {
 	// Message is the id of the message that started it, Age when it was sent (see [AgeOf]).
 	Message string `json:"message,omitempty"`
 	Age     int64  `json:"age,omitempty"`
-	// Parent is who waits for the outcome, if anybody does.
+	// Parent is the instance that waits for the outcome; nil if there is none.
 	Parent     *Parent           `json:"parent,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Trace is the W3C traceparent of whoever started it. If nobody has brought one, it names the
-	// execution's own span.
+	// Trace is the W3C traceparent of the starter. Without one, it names the execution's own span.
 	Trace string `json:"trace,omitempty"`
 	// TraceState and Baggage came with it.
 	TraceState string `json:"trace_state,omitempty"`
@@ -186,21 +189,21 @@ type Parent struct {
 
 // Completed ends an execution with its result.
 type Completed struct {
-	Output Payload `json:"output,omitempty"`
+	Output codec.Payload `json:"output,omitempty"`
 }
 
 // Failed ends an execution with an error.
 type Failed struct {
-	Error *Error `json:"error"`
+	Error *failure.Error `json:"error"`
 }
 
 // Cancelled ends an execution that was asked to stop, after its code had its chance to clean up.
 type Cancelled struct {
 	Reason string `json:"reason,omitempty"`
 	// Output is what the code returned, if it returned something.
-	Output Payload `json:"output,omitempty"`
+	Output codec.Payload `json:"output,omitempty"`
 	// Error is the error the code returned, if it says more than that it was cancelled.
-	Error *Error `json:"error,omitempty"`
+	Error *failure.Error `json:"error,omitempty"`
 }
 
 // Terminated ends an execution from outside, without asking its code.
@@ -212,9 +215,9 @@ type Terminated struct {
 
 // ContinuedAsNew ends an execution; the next one starts with fresh history.
 type ContinuedAsNew struct {
-	Name    string  `json:"name"`
-	Version string  `json:"version"`
-	Input   Payload `json:"input,omitempty"`
+	Name    string        `json:"name"`
+	Version string        `json:"version"`
+	Input   codec.Payload `json:"input,omitempty"`
 }
 
 // ---- It is steered from outside.
@@ -231,16 +234,15 @@ type Suspended struct {
 	Reason string `json:"reason,omitempty"`
 	// Error is set when the engine itself halted the code, because it no longer fits its history.
 	// Such a halt ends by itself as soon as code is deployed that fits.
-	Error   *Error `json:"error,omitempty"`
-	Message string `json:"message,omitempty"`
-	Age     int64  `json:"age,omitempty"`
+	Error   *failure.Error `json:"error,omitempty"`
+	Message string         `json:"message,omitempty"`
+	Age     int64          `json:"age,omitempty"`
 }
 
 // Resumed lets the code go on with what arrived meanwhile.
 type Resumed struct {
 	Reason string `json:"reason,omitempty"`
-	// Healed means that the engine lifts its own halt; otherwise somebody lifts the one they asked
-	// for.
+	// Healed means that the engine lifts its own halt; otherwise a client resumes the instance.
 	Healed  bool   `json:"healed,omitempty"`
 	Message string `json:"message,omitempty"`
 	Age     int64  `json:"age,omitempty"`
@@ -250,11 +252,10 @@ type Resumed struct {
 
 // ActivityScheduled is one attempt of one activity. A retry is a new one that names the first.
 type ActivityScheduled struct {
-	Name     string  `json:"name"`
-	Input    Payload `json:"input,omitempty"`
-	Tag      string  `json:"tag,omitempty"`
-	Session  string  `json:"session,omitempty"`
-	Priority int     `json:"priority,omitempty"`
+	Name    string        `json:"name"`
+	Input   codec.Payload `json:"input,omitempty"`
+	Tag     string        `json:"tag,omitempty"`
+	Session string        `json:"session,omitempty"`
 	// Attempt counts from 1; First is the event of attempt 1, 0 when this is it.
 	Attempt int   `json:"attempt"`
 	First   int64 `json:"first,omitempty"`
@@ -267,8 +268,8 @@ type ActivityScheduled struct {
 	StartToClose     Duration `json:"start_to_close,omitempty"`
 	HeartbeatTimeout Duration `json:"heartbeat_timeout,omitempty"`
 	// Heartbeat is the last progress the attempt before reported.
-	Heartbeat Payload      `json:"heartbeat,omitempty"`
-	Retry     *RetryPolicy `json:"retry,omitempty"`
+	Heartbeat codec.Payload `json:"heartbeat,omitempty"`
+	Retry     *RetryPolicy  `json:"retry,omitempty"`
 }
 
 // ActivityBegun says that a worker took the activity up. It is only reported when StartBy is set,
@@ -276,24 +277,24 @@ type ActivityScheduled struct {
 type ActivityBegun struct {
 	Schedule int64  `json:"schedule"`
 	Worker   string `json:"worker,omitempty"`
-	// Pending means that the worker is done with it, and that somebody else will complete it, by
-	// its token (see [Token]).
+	// Pending means that the worker has finished, and that another program will complete it, by its
+	// token (see [Token]).
 	Pending bool `json:"pending,omitempty"`
 }
 
 // ActivityCompleted answers an ActivityScheduled with its result.
 type ActivityCompleted struct {
-	Schedule int64   `json:"schedule"`
-	Result   Payload `json:"result,omitempty"`
-	Worker   string  `json:"worker,omitempty"`
+	Schedule int64         `json:"schedule"`
+	Result   codec.Payload `json:"result,omitempty"`
+	Worker   string        `json:"worker,omitempty"`
 }
 
 // ActivityFailed answers an ActivityScheduled with an error.
 type ActivityFailed struct {
-	Schedule  int64   `json:"schedule"`
-	Error     *Error  `json:"error"`
-	Heartbeat Payload `json:"heartbeat,omitempty"`
-	Worker    string  `json:"worker,omitempty"`
+	Schedule  int64          `json:"schedule"`
+	Error     *failure.Error `json:"error"`
+	Heartbeat codec.Payload  `json:"heartbeat,omitempty"`
+	Worker    string         `json:"worker,omitempty"`
 }
 
 // ---- Inline steps: side effects run by the orchestrator itself. Starting one leaves no event;
@@ -301,17 +302,17 @@ type ActivityFailed struct {
 
 // StepCompleted is the result of an inline step.
 type StepCompleted struct {
-	Step   int64   `json:"step"`
-	Name   string  `json:"name"`
-	Result Payload `json:"result,omitempty"`
+	Step   int64         `json:"step"`
+	Name   string        `json:"name"`
+	Result codec.Payload `json:"result,omitempty"`
 }
 
 // StepFailed is one failed attempt of an inline step.
 type StepFailed struct {
-	Step    int64  `json:"step"`
-	Name    string `json:"name"`
-	Attempt int    `json:"attempt"`
-	Error   *Error `json:"error"`
+	Step    int64          `json:"step"`
+	Name    string         `json:"name"`
+	Attempt int            `json:"attempt"`
+	Error   *failure.Error `json:"error"`
 }
 
 // ---- Timers.
@@ -326,7 +327,7 @@ type TimerFired struct {
 	Timer int64 `json:"timer"`
 }
 
-// ---- Named events and queues.
+// ---- Named events and mailboxes.
 
 // EventAwaited opens a wait for the next event of a name.
 type EventAwaited struct {
@@ -338,98 +339,33 @@ type EventAwaited struct {
 
 // EventReceived answers an EventAwaited.
 type EventReceived struct {
-	Wait    int64   `json:"wait"`
-	Name    string  `json:"name"`
-	Data    Payload `json:"data,omitempty"`
-	Message string  `json:"message,omitempty"`
-	Age     int64   `json:"age,omitempty"`
+	Wait    int64         `json:"wait"`
+	Name    string        `json:"name"`
+	Data    codec.Payload `json:"data,omitempty"`
+	Message string        `json:"message,omitempty"`
+	Age     int64         `json:"age,omitempty"`
 }
 
-// MessageQueued puts a message into one of the instance's queues.
-type MessageQueued struct {
-	Queue   string  `json:"queue"`
-	Data    Payload `json:"data,omitempty"`
-	Message string  `json:"message,omitempty"`
-	Age     int64   `json:"age,omitempty"`
-	// Restart is set when the message came with a start that restarts what has ended, and met a
-	// running instance: if the execution ends before its code has looked at the message, that start
-	// is sent once more.
+// MessageReceived puts a message into one of the instance's mailboxes.
+type MessageReceived struct {
+	Mailbox string        `json:"mailbox"`
+	Data    codec.Payload `json:"data,omitempty"`
+	Message string        `json:"message,omitempty"`
+	Age     int64         `json:"age,omitempty"`
+	// Restart is set when the message came with a start that restarts an instance that has ended,
+	// and met a running one: if the execution ends before its code has looked at the message, that
+	// start is sent once more.
 	Restart *Restart `json:"restart,omitempty"`
 }
 
-// Restart is what a start said that restarts an instance which has ended.
-type Restart struct {
-	Name       string            `json:"name"`
-	Version    string            `json:"version,omitempty"`
-	Input      Payload           `json:"input,omitempty"`
-	Attributes map[string]string `json:"attributes,omitempty"`
-}
-
-// QueueRead takes the oldest message of a queue. Message is the MessageQueued it took; 0 means the
-// queue was empty, and the next message to arrive answers it.
-type QueueRead struct {
-	Queue   string `json:"queue"`
+// MailboxRead takes the oldest message of a mailbox. Message is the MessageReceived it took; 0
+// means the mailbox was empty, and the next message to arrive answers it.
+type MailboxRead struct {
+	Mailbox string `json:"mailbox"`
 	Message int64  `json:"message,omitempty"`
 	// Again is the read that this one goes on with, because the message that it took is not of the
 	// type that the code reads.
 	Again int64 `json:"again,omitempty"`
-}
-
-// ---- Other instances.
-
-// ParentClose says what becomes of a child whose parent ends first.
-type ParentClose string
-
-// The choices.
-const (
-	CancelChild  ParentClose = ""        // the child is asked to stop
-	AbandonChild ParentClose = "abandon" // the child goes on alone
-)
-
-// ChildStarted starts an instance and waits for its outcome.
-type ChildStarted struct {
-	Name        string      `json:"name"`
-	Version     string      `json:"version,omitempty"`
-	Instance    string      `json:"instance"`
-	Input       Payload     `json:"input,omitempty"`
-	ParentClose ParentClose `json:"parent_close,omitempty"`
-}
-
-// ChildCompleted answers a ChildStarted with the child's output.
-type ChildCompleted struct {
-	Schedule int64   `json:"schedule"`
-	Output   Payload `json:"output,omitempty"`
-}
-
-// ChildFailed answers a ChildStarted with the reason the child has no output.
-type ChildFailed struct {
-	Schedule int64  `json:"schedule"`
-	Error    *Error `json:"error"`
-}
-
-// Launched starts an instance that nobody waits for.
-type Launched struct {
-	Name     string  `json:"name"`
-	Version  string  `json:"version,omitempty"`
-	Instance string  `json:"instance"`
-	Input    Payload `json:"input,omitempty"`
-}
-
-// SentTo says where a message to another instance goes.
-type SentTo string
-
-// The places.
-const (
-	ToEvent SentTo = "event"
-	ToQueue SentTo = "queue"
-)
-
-// Sent raises an event of, or queues a message for, another instance.
-type Sent struct {
-	Instance string  `json:"instance"`
-	To       SentTo  `json:"to"`
-	Name     string  `json:"name"`
-	Data     Payload `json:"data,omitempty"`
 }
 
 // Dropped says that the code no longer waits for some of what it started: the losers of a select,
@@ -444,7 +380,7 @@ type Dropped struct {
 
 // StatusSet replaces the custom status; without a value it removes it.
 type StatusSet struct {
-	Status Payload `json:"status,omitempty"`
+	Status codec.Payload `json:"status,omitempty"`
 	// Version counts the changes over the whole incarnation of the instance.
 	Version int64 `json:"version"`
 }
@@ -452,9 +388,9 @@ type StatusSet struct {
 // ValueSet sets one value. Set is when it was last set, which differs from the event's time when it
 // was inherited.
 type ValueSet struct {
-	Key   string    `json:"key"`
-	Value Payload   `json:"value,omitempty"`
-	Set   time.Time `json:"set"`
+	Key   string        `json:"key"`
+	Value codec.Payload `json:"value,omitempty"`
+	Set   time.Time     `json:"set"`
 }
 
 // ValuesCleared removes values.
@@ -472,9 +408,9 @@ type Patched struct {
 // is another one by then.
 type CallRefused struct {
 	// Call is the kind of the event that there would be otherwise, and Name what it is about.
-	Call  Kind   `json:"call"`
-	Name  string `json:"name,omitempty"`
-	Error *Error `json:"error"`
+	Call  Kind           `json:"call"`
+	Name  string         `json:"name,omitempty"`
+	Error *failure.Error `json:"error"`
 }
 
 // Kind implements Fact.
@@ -497,8 +433,8 @@ func (*TimerCreated) Kind() Kind      { return KindTimerCreated }
 func (*TimerFired) Kind() Kind        { return KindTimerFired }
 func (*EventAwaited) Kind() Kind      { return KindEventAwaited }
 func (*EventReceived) Kind() Kind     { return KindEventReceived }
-func (*MessageQueued) Kind() Kind     { return KindMessageQueued }
-func (*QueueRead) Kind() Kind         { return KindQueueRead }
+func (*MessageReceived) Kind() Kind   { return KindMessageReceived }
+func (*MailboxRead) Kind() Kind       { return KindMailboxRead }
 func (*ChildStarted) Kind() Kind      { return KindChildStarted }
 func (*ChildCompleted) Kind() Kind    { return KindChildCompleted }
 func (*ChildFailed) Kind() Kind       { return KindChildFailed }
@@ -516,36 +452,34 @@ func (f *Started) Size() int {
 	return len(f.Input) + len(f.Baggage) + 8*len(f.Seen) + 4*len(f.SeenAges)
 }
 func (f *Completed) Size() int         { return len(f.Output) }
-func (f *Failed) Size() int            { return f.Error.size() }
-func (f *Cancelled) Size() int         { return len(f.Output) + f.Error.size() }
+func (f *Failed) Size() int            { return sizeOf(f.Error) }
+func (f *Cancelled) Size() int         { return len(f.Output) + sizeOf(f.Error) }
 func (f *Terminated) Size() int        { return len(f.Reason) }
 func (f *ContinuedAsNew) Size() int    { return len(f.Input) }
 func (f *CancelRequested) Size() int   { return len(f.Reason) }
-func (f *Suspended) Size() int         { return len(f.Reason) + f.Error.size() }
+func (f *Suspended) Size() int         { return len(f.Reason) + sizeOf(f.Error) }
 func (f *Resumed) Size() int           { return len(f.Reason) }
 func (f *ActivityScheduled) Size() int { return len(f.Input) + len(f.Heartbeat) }
 func (f *ActivityBegun) Size() int     { return 0 }
 func (f *ActivityCompleted) Size() int { return len(f.Result) }
-func (f *ActivityFailed) Size() int    { return f.Error.size() + len(f.Heartbeat) }
+func (f *ActivityFailed) Size() int    { return sizeOf(f.Error) + len(f.Heartbeat) }
 func (f *StepCompleted) Size() int     { return len(f.Result) }
-func (f *StepFailed) Size() int        { return f.Error.size() }
+func (f *StepFailed) Size() int        { return sizeOf(f.Error) }
 func (f *TimerCreated) Size() int      { return 0 }
 func (f *TimerFired) Size() int        { return 0 }
 func (f *EventAwaited) Size() int      { return 0 }
 func (f *EventReceived) Size() int     { return len(f.Data) }
-func (f *MessageQueued) Size() int     { return len(f.Data) + f.Restart.size() }
-func (f *QueueRead) Size() int         { return 0 }
-func (f *ChildStarted) Size() int      { return len(f.Input) }
+func (f *MessageReceived) Size() int   { return len(f.Data) + f.Restart.size() }
+func (f *MailboxRead) Size() int       { return 0 }
 func (f *ChildCompleted) Size() int    { return len(f.Output) }
-func (f *ChildFailed) Size() int       { return f.Error.size() }
-func (f *Launched) Size() int          { return len(f.Input) }
+func (f *ChildFailed) Size() int       { return sizeOf(f.Error) }
 func (f *Sent) Size() int              { return len(f.Data) }
 func (f *Dropped) Size() int           { return 8 * (len(f.Schedules) + len(f.Steps)) }
 func (f *StatusSet) Size() int         { return len(f.Status) }
 func (f *ValueSet) Size() int          { return len(f.Key) + len(f.Value) }
 func (f *ValuesCleared) Size() int     { return 16 * len(f.Keys) }
 func (f *Patched) Size() int           { return len(f.ID) }
-func (f *CallRefused) Size() int       { return len(f.Name) + f.Error.size() }
+func (f *CallRefused) Size() int       { return len(f.Name) + sizeOf(f.Error) }
 
 func (r *Restart) size() int {
 	if r == nil {
@@ -586,12 +520,12 @@ func (p *Parent) check() error {
 }
 
 func (f *Completed) check() error       { return nil }
-func (f *Failed) check() error          { return f.Error.check() }
-func (f *Cancelled) check() error       { return f.Error.checkOptional() }
+func (f *Failed) check() error          { return checkError(f.Error) }
+func (f *Cancelled) check() error       { return checkOptional(f.Error) }
 func (f *Terminated) check() error      { return nil }
 func (f *ContinuedAsNew) check() error  { return needName(f.Name) }
 func (f *CancelRequested) check() error { return nil }
-func (f *Suspended) check() error       { return f.Error.checkOptional() }
+func (f *Suspended) check() error       { return checkOptional(f.Error) }
 func (f *Resumed) check() error         { return nil }
 
 func (f *ActivityScheduled) check() error {
@@ -606,9 +540,11 @@ func (f *ActivityScheduled) check() error {
 
 func (f *ActivityBegun) check() error     { return needSchedule(f.Schedule) }
 func (f *ActivityCompleted) check() error { return needSchedule(f.Schedule) }
-func (f *ActivityFailed) check() error    { return errors.Join(needSchedule(f.Schedule), f.Error.check()) }
-func (f *StepCompleted) check() error     { return needSchedule(f.Step) }
-func (f *StepFailed) check() error        { return errors.Join(needSchedule(f.Step), f.Error.check()) }
+func (f *ActivityFailed) check() error {
+	return errors.Join(needSchedule(f.Schedule), checkError(f.Error))
+}
+func (f *StepCompleted) check() error { return needSchedule(f.Step) }
+func (f *StepFailed) check() error    { return errors.Join(needSchedule(f.Step), checkError(f.Error)) }
 
 func (f *TimerCreated) check() error {
 	if f.FireAt.IsZero() {
@@ -617,34 +553,23 @@ func (f *TimerCreated) check() error {
 	return nil
 }
 
-func (f *TimerFired) check() error     { return needSchedule(f.Timer) }
-func (f *EventAwaited) check() error   { return needName(f.Name) }
-func (f *EventReceived) check() error  { return errors.Join(needSchedule(f.Wait), needName(f.Name)) }
-func (f *MessageQueued) check() error  { return errors.Join(needName(f.Queue), f.Restart.check()) }
-func (f *QueueRead) check() error      { return needName(f.Queue) }
+func (f *TimerFired) check() error    { return needSchedule(f.Timer) }
+func (f *EventAwaited) check() error  { return needName(f.Name) }
+func (f *EventReceived) check() error { return errors.Join(needSchedule(f.Wait), needName(f.Name)) }
+func (f *MessageReceived) check() error {
+	return errors.Join(needName(f.Mailbox), f.Restart.check())
+}
+func (f *MailboxRead) check() error    { return needName(f.Mailbox) }
 func (f *ChildCompleted) check() error { return needSchedule(f.Schedule) }
-func (f *ChildFailed) check() error    { return errors.Join(needSchedule(f.Schedule), f.Error.check()) }
-func (f *Launched) check() error       { return errors.Join(needName(f.Name), needName(f.Instance)) }
+func (f *ChildFailed) check() error {
+	return errors.Join(needSchedule(f.Schedule), checkError(f.Error))
+}
 
 func (r *Restart) check() error {
 	if r == nil {
 		return nil
 	}
 	return needName(r.Name)
-}
-
-func (f *ChildStarted) check() error {
-	if f.ParentClose != CancelChild && f.ParentClose != AbandonChild {
-		return fmt.Errorf("parent close %q", f.ParentClose)
-	}
-	return errors.Join(needName(f.Name), needName(f.Instance))
-}
-
-func (f *Sent) check() error {
-	if f.To != ToEvent && f.To != ToQueue {
-		return fmt.Errorf("sent to %q", f.To)
-	}
-	return errors.Join(needName(f.Name), needName(f.Instance))
 }
 
 func (f *Dropped) check() error {

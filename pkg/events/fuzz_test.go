@@ -10,13 +10,15 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // The examples are short on purpose, so that the fuzzer tries many; large and deep ones are in the
 // other tests.
 
-// What can be read can be written, and is read again as the same.
+// Each decoded message can be encoded, and is decoded again as the same.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, x := range eventExamples {
 		f.Add(encodeEvent(f, x.event()))
@@ -31,7 +33,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		row("activity_scheduled",
 			`{"name":"n","attempt":1,"not_before":"0001-01-01T00:00:00Z","start_by":"2025-03-14T09:26:53.1234567891+02:00"}`),
 		row("activity_scheduled",
-			`{"name":"n","attempt":1,"retry":{"attempts":1,"factor":1e-0,"jitter":-0,"except":[]}}`),
+			`{"name":"n","attempt":1,"retry":{"attempts":1,"factor":1e-0,"jitter":-0,"non_retryable_types":[]}}`),
 		row("failed", `{"error":{"kind":"k","cause":{"cause":{}},"details":null}}`),
 		row("dropped", `{"schedules":[],"steps":[1]}`),
 		`{"id":1,"at":"0000-01-01T00:00:00+01:00","kind":"completed","data":{}}`,
@@ -89,15 +91,15 @@ func FuzzDecodeMessage(f *testing.F) {
 	const incarnation = "Rondo-Incarnation: l\n"
 	for _, m := range []struct{ subject, header, body string }{
 		{"rondo", "", ""}, {"rondo..", "", ""}, {"rondo.wake..x", "", ""}, {"rondo.start.a.%", "", ""},
-		{"rondo.wake.%ff.x", "", ""}, {"rondo.work..a.1-1.x", incarnation + "Rondo-Attempt: 1\n", ""},
-		{"rondo.work.%5F.*.1-1.>", incarnation + "Rondo-Attempt: +1\n", ""},
+		{"rondo.wake.%ff.x", "", ""}, {"rondo.task..a.1-1.x", incarnation + "Rondo-Attempt: 1\n", ""},
+		{"rondo.task.%5F.*.1-1.>", incarnation + "Rondo-Attempt: +1\n", ""},
 		{"rondo.control.cancel.x", "", `"\"quoted\""`}, {"rondo.control.cancel.x", "", ` "a" `},
 		{"rondo.control.cancel.x", "", `"null"`}, {"rondo.control.cancel.x", "", "\"a\xff"},
-		{"rondo.work-failed.1-1.x", incarnation, ""},
-		{"rondo.work-failed.1-1.x", incarnation, `{"message":"m","cause":{"kind":""}}`},
-		{"rondo.work-failed.1-1.x", incarnation, `{"kind":"k","details":{"$bytes":""}}`},
-		{"rondo.work-failed.1-1.x", incarnation + "Rondo-Heartbeat: {\"$bytes\":\"\"}\n", "\x00\xff\u2028"},
-		{"rondo.work-failed.1-1.x", incarnation + "Rondo-Heartbeat: null\n", strings.Repeat("\x01", 50)},
+		{"rondo.task-failed.1-1.x", incarnation, ""},
+		{"rondo.task-failed.1-1.x", incarnation, `{"message":"m","cause":{"kind":""}}`},
+		{"rondo.task-failed.1-1.x", incarnation, `{"kind":"k","details":{"$bytes":""}}`},
+		{"rondo.task-failed.1-1.x", incarnation + "Rondo-Heartbeat: {\"$bytes\":\"\"}\n", "\x00\xff\u2028"},
+		{"rondo.task-failed.1-1.x", incarnation + "Rondo-Heartbeat: null\n", strings.Repeat("\x01", 50)},
 		{"rondo.timer-due.1-1.x", incarnation + "Rondo-Due: 9999-12-31T23:59:59-23:00\n", ""},
 		{"rondo.timer-due.1-1.x", incarnation + "Rondo-Due: 0000-01-01T00:00:00+01:00\n", ""},
 		{"rondo.timer-due.1-1.x", incarnation + "Rondo-Due: 0001-01-01T00:00:00Z\n", ""},
@@ -107,8 +109,8 @@ func FuzzDecodeMessage(f *testing.F) {
 		{"rondo.internal_start.a.x~1%2E1", "Rondo-Id: start/1-1/l/x\n", "1 2"},
 		{"rondo.start.a.x", "Rondo-Attributes: {}\nNats-Msg-Id: a\x00\n", ""},
 		{"rondo.start.a.x", "Rondo-Attributes: {\"a\":null}\nce-id: \xff\n", ""},
-		{"rondo.work._.a.1-1.x",
-			incarnation + "Rondo-Attempt: 1\nRondo-Priority: -0\nRondo-Start-To-Close: " +
+		{"rondo.task._.a.1-1.x",
+			incarnation + "Rondo-Attempt: 1\nRondo-Start-To-Close: " +
 				"-9223372036854775808ns\nRondo-Version: \xff\n", nested(50)},
 	} {
 		f.Add(m.subject, m.header, []byte(m.body))
@@ -168,15 +170,15 @@ func FuzzPayload(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		given := bytes.Clone(data)
-		canonical := events.Canonical(data)
+		canonical := codec.Canonical(data)
 		if !bytes.Equal(data, given) {
 			t.Fatal("the bytes given have been changed")
 		}
-		if again := events.Canonical(canonical); !bytes.Equal(again, canonical) {
+		if again := codec.Canonical(canonical); !bytes.Equal(again, canonical) {
 			t.Errorf("%q becomes %q, then %q", data, canonical, again)
 		}
-		for _, p := range []events.Payload{canonical, data} {
-			fact := &events.ActivityFailed{Schedule: 1, Error: &events.Error{Kind: "k", Details: p}, Heartbeat: p}
+		for _, p := range []codec.Payload{canonical, data} {
+			fact := &events.ActivityFailed{Schedule: 1, Error: &failure.Error{Kind: "k", Details: p}, Heartbeat: p}
 			e, err := events.DecodeEvent(encodeEvent(t, eventExample{fact: fact}.event()))
 			if err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 
 const goldenMessages = "testdata/messages"
 
-// goldenName turns a type's name into that of its golden file: WorkDone is in work_done.txt.
+// goldenName turns a type's name into that of its golden file: TaskDone is in task_done.txt.
 func goldenName(typ string) string {
 	var b strings.Builder
 	for i, r := range typ {
@@ -139,12 +139,12 @@ func TestWithdrawalsPurgeTheSubjectOfWhatTheyTakeBack(t *testing.T) {
 		name           string
 		sent, withdraw events.Content
 	}{
-		{"work", &events.Work{Ref: ref, Tag: "gpu", Activity: "charge", Attempt: 1},
-			&events.WithdrawWork{Ref: ref, Tag: "gpu", Activity: "charge"}},
-		{"work without a tag", &events.Work{Ref: ref, Activity: "charge", Attempt: 1},
-			&events.WithdrawWork{Ref: ref, Activity: "charge"}},
-		{"work with the tag _", &events.Work{Ref: ref, Tag: "_", Activity: "charge", Attempt: 1},
-			&events.WithdrawWork{Ref: ref, Tag: "_", Activity: "charge"}},
+		{"task", &events.Task{Ref: ref, Tag: "gpu", Activity: "charge", Attempt: 1},
+			&events.WithdrawTask{Ref: ref, Tag: "gpu", Activity: "charge"}},
+		{"work without a tag", &events.Task{Ref: ref, Activity: "charge", Attempt: 1},
+			&events.WithdrawTask{Ref: ref, Activity: "charge"}},
+		{"work with the tag _", &events.Task{Ref: ref, Tag: "_", Activity: "charge", Attempt: 1},
+			&events.WithdrawTask{Ref: ref, Tag: "_", Activity: "charge"}},
 		{"timer", &events.TimerDue{Ref: ref, Due: at}, &events.WithdrawTimer{Ref: ref}},
 	}
 	for _, tt := range tests {
@@ -176,7 +176,7 @@ func TestSubjectsAreWordsThatNATSTakes(t *testing.T) {
 		if !strings.HasPrefix(subject, "rondo."+verb+".") {
 			t.Errorf("%s: subject %q, verb %q", contentName(x.message.Content), subject, verb)
 		}
-		if n := strings.Count(subject, "."); n != 3 && x.message.Content.Verb() != events.VerbWork {
+		if n := strings.Count(subject, "."); n != 3 && x.message.Content.Verb() != events.VerbTask {
 			t.Errorf("%s: subject %q has %d dots", contentName(x.message.Content), subject, n)
 		}
 	}

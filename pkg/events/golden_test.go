@@ -33,7 +33,7 @@ func golden(t *testing.T, path string, got []byte) {
 		t.Fatalf("%v\nrun the test with -rewrite to write it", err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s has changed. What is stored and what is under way must stay readable; if that is so, run with "+
+		t.Errorf("%s has changed. What is stored and what is in flight must stay readable; if that is so, run with "+
 			"-rewrite.\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
 }
@@ -118,8 +118,8 @@ func TestFullExamplesFillEveryField(t *testing.T) {
 	}
 }
 
-// normal makes what means the same look the same: times in UTC, nil for what is empty. It changes
-// what the pointer points at.
+// normal makes equal facts look the same: times in UTC, nil for empty slices and maps. It changes
+// the value behind the pointer.
 func normal(pointer any) any {
 	normalize(reflect.ValueOf(pointer).Elem())
 	return pointer

@@ -3,19 +3,22 @@ package events
 import (
 	"fmt"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// The limits. Each protects somebody from somebody else's mistake; none is meant to be met in
-// ordinary use. They are constants, not settings: code that runs into one must do so again when it
-// is replayed, on any replica.
+// The limits. Each protects the system from a mistake; ordinary use meets none of them. They are
+// constants, not settings: code that runs into one must do so again when it is replayed, on any
+// replica.
 const (
 	// MaxPayload bounds one input, output, event or message. NATS takes 1 MiB per message unless
 	// told otherwise; this leaves room for headers and for what wraps the payload. Keep larger data
 	// elsewhere and pass a reference.
 	MaxPayload = 960 << 10
 
-	// MaxName bounds the names of orchestrations, activities, events and queues: they are tokens of
-	// NATS subjects and labels of metrics.
+	// MaxName bounds the names of orchestrations, activities, events and mailboxes: they are tokens
+	// of NATS subjects and labels of metrics.
 	MaxName = 128
 	// MaxInstanceID bounds instance ids: they are tokens of NATS subjects and keys in the database.
 	// Percent-encoding can triple them.
@@ -52,8 +55,8 @@ const (
 	MaxValueKey = 256
 	MaxValue    = 64 << 10
 
-	// MaxMailbox bounds an instance's unread queue messages, all queues together: they are kept in
-	// memory with it.
+	// MaxMailbox bounds an instance's unread mailbox messages, all mailboxes together: they are
+	// kept in memory with it.
 	MaxMailbox = 10_000
 	// MaxMailboxBytes bounds their size.
 	MaxMailboxBytes = 16 << 20
@@ -90,13 +93,13 @@ const (
 )
 
 // Limit makes the error for a breach: which limit, by how much, and what to do.
-func Limit(what string, got, most int64, cure string) *Error {
-	return &Error{Kind: LimitExceeded, Final: true,
+func Limit(what string, got, most int64, cure string) *failure.Error {
+	return &failure.Error{Kind: failure.LimitExceeded, NonRetryable: true,
 		Message: fmt.Sprintf("%s: %d is over the limit of %d; %s", what, got, most, cure)}
 }
 
 // CheckPayload tells whether a payload fits into a message.
-func CheckPayload(what string, p Payload) *Error {
+func CheckPayload(what string, p codec.Payload) *failure.Error {
 	if len(p) <= MaxPayload {
 		return nil
 	}

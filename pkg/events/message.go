@@ -4,6 +4,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Message is something said to an instance, to a worker, or to the broker about an earlier message.
@@ -12,7 +15,7 @@ type Message struct {
 	// theirs from [MessageID]; others bring a Rondo-Id header, a CloudEvents id, or are given one
 	// by the stream that stores them.
 	ID string
-	// Instance is whom it concerns.
+	// Instance is the receiver.
 	Instance string
 	// Internal says that a service has sent it: a start, an event, a mailbox message or a control
 	// message that comes from another instance. Only then does it count what it says of a parent.
@@ -52,17 +55,17 @@ const internal = "internal_"
 const (
 	VerbStart   Verb = "start"   // rondo.start.<orchestration>.<instance>
 	VerbEvent   Verb = "event"   // rondo.event.<name>.<instance>
-	VerbQueue   Verb = "queue"   // rondo.queue.<queue>.<instance>
+	VerbMailbox Verb = "mailbox" // rondo.mailbox.<mailbox>.<instance>
 	VerbControl Verb = "control" // rondo.control.<how>.<instance>
 	VerbWake    Verb = "wake"    // rondo.wake.<reason>.<instance>
 
-	VerbBegun Verb = "work-begun"  // rondo.work-begun.<execution>-<event>.<instance>
-	VerbDone  Verb = "work-done"   // rondo.work-done.<execution>-<event>.<instance>
-	VerbFail  Verb = "work-failed" // rondo.work-failed.<execution>-<event>.<instance>
+	VerbBegun Verb = "task-begun"  // rondo.task-begun.<execution>-<event>.<instance>
+	VerbDone  Verb = "task-done"   // rondo.task-done.<execution>-<event>.<instance>
+	VerbFail  Verb = "task-failed" // rondo.task-failed.<execution>-<event>.<instance>
 	VerbTimer Verb = "timer-due"   // rondo.timer-due.<execution>-<event>.<instance>
 	VerbChild Verb = "child-ended" // rondo.child-ended.<execution>-<event>.<parent instance>
 
-	VerbWork Verb = "work" // rondo.work.<tag>.<activity>.<execution>-<event>.<instance>
+	VerbTask Verb = "task" // rondo.task.<tag>.<activity>.<execution>-<event>.<instance>
 
 	// VerbStep never travels: an inline step's result comes back inside the orchestrator.
 	VerbStep Verb = "step"
@@ -77,8 +80,9 @@ func (v Verb) Ahead() bool { return strings.Contains(string(v), "-") }
 // another one.
 func (v Verb) fromClients() bool {
 	switch v {
-	case VerbStart, VerbEvent, VerbQueue, VerbControl:
+	case VerbStart, VerbEvent, VerbMailbox, VerbControl:
 		return true
+	default:
 	}
 	return false
 }
@@ -114,8 +118,8 @@ func (r Ref) token() string {
 	return r.Place() + "-" + EncodeToken(r.Incarnation)
 }
 
-// MessageID makes the id of a message of the engine's from what it means: who says it, in which
-// incarnation and execution, because of which event.
+// MessageID makes the id of a message of the engine from its meaning: its sender, incarnation and
+// execution, and the event that caused it.
 func MessageID(verb Verb, instance string, ref Ref) string {
 	return string(verb) + "/" + ref.Place() + "/" + ref.Incarnation + "/" + EncodeToken(instance)
 }
@@ -126,7 +130,7 @@ func PendingID(instance string, ref Ref) string {
 	return MessageID(VerbBegun, instance, ref) + "/pending"
 }
 
-// ---- To an instance, from anybody.
+// ---- To an instance, from clients and services.
 
 // StartConflict says what becomes of a start when the instance id is already in use.
 type StartConflict string
@@ -144,7 +148,7 @@ const (
 type Start struct {
 	Orchestration string
 	Version       string // empty: as the registry's policy says
-	Input         Payload
+	Input         codec.Payload
 	Parent        *Parent
 	Conflict      StartConflict
 	Attributes    map[string]string
@@ -158,24 +162,24 @@ type Start struct {
 
 // StartMessage is a mailbox message that a start brings along.
 type StartMessage struct {
-	Queue string  `json:"queue"`
-	Data  Payload `json:"data,omitempty"`
+	Mailbox string        `json:"mailbox"`
+	Data    codec.Payload `json:"data,omitempty"`
 }
 
 // StartMessageID is the id of the n-th message that a start brings along, from 1. It is the same
 // when the start comes again.
 func StartMessageID(start string, n int) string { return start + "/with/" + strconv.Itoa(n) }
 
-// EventRaised is for whoever waits for the name at that moment.
+// EventRaised is for the code that waits for the name at that moment.
 type EventRaised struct {
 	Name string
-	Data Payload
+	Data codec.Payload
 }
 
-// QueueSent is put into the instance's mailbox.
-type QueueSent struct {
-	Queue string
-	Data  Payload
+// MailboxMessage is put into the instance's mailbox.
+type MailboxMessage struct {
+	Mailbox string
+	Data    codec.Payload
 }
 
 // How an instance is steered.
@@ -205,27 +209,27 @@ type Wake struct {
 
 // ---- To an instance, from the services.
 
-// WorkBegun says that a worker took an activity up.
-type WorkBegun struct {
+// TaskBegun says that a worker took an activity up.
+type TaskBegun struct {
 	Ref    Ref
 	Worker string
-	// Pending says that the worker is done with it, and that somebody else will complete it, by its
+	// Pending says that the worker has finished, and that another program will complete it, by its
 	// token.
 	Pending bool
 }
 
-// WorkDone brings the result of an activity.
-type WorkDone struct {
+// TaskDone brings the result of an activity.
+type TaskDone struct {
 	Ref    Ref
-	Result Payload
+	Result codec.Payload
 	Worker string
 }
 
-// WorkFailed says why an activity has no result.
-type WorkFailed struct {
+// TaskFailed says why an activity has no result.
+type TaskFailed struct {
 	Ref       Ref
-	Error     *Error
-	Heartbeat Payload
+	Error     *failure.Error
+	Heartbeat codec.Payload
 	Worker    string
 }
 
@@ -236,8 +240,8 @@ type StepDone struct {
 	Step        int64
 	Name        string
 	Attempt     int
-	Result      Payload
-	Error       *Error
+	Result      codec.Payload
+	Error       *failure.Error
 }
 
 // TimerDue says that something of an instance is due: a timer, or the deadline of an activity.
@@ -249,41 +253,40 @@ type TimerDue struct {
 // ChildDone brings the output of a child to its parent.
 type ChildDone struct {
 	Ref    Ref
-	Output Payload
+	Output codec.Payload
 }
 
 // ChildError tells a parent why its child has no output.
 type ChildError struct {
 	Ref   Ref
-	Error *Error
+	Error *failure.Error
 }
 
 // ---- To a worker.
 
 // Work is one attempt of one activity.
-type Work struct {
+type Task struct {
 	Ref              Ref
 	Orchestration    string
 	Version          string
 	Activity         string
-	Input            Payload
+	Input            codec.Payload
 	Tag              string
 	Session          string
-	Priority         int
 	Attempt          int
 	IdempotencyKey   string
 	StartBy          time.Time
 	Deadline         time.Time
 	StartToClose     time.Duration
 	HeartbeatTimeout time.Duration
-	Heartbeat        Payload
+	Heartbeat        codec.Payload
 }
 
 // ---- To the broker.
 
-// WithdrawWork takes back a Work that nobody waits for any more; a worker that has it already is
-// told.
-type WithdrawWork struct {
+// WithdrawTask withdraws a Work that no instance waits for any more; a worker that has it already
+// gets a notification.
+type WithdrawTask struct {
 	Ref      Ref
 	Tag      string
 	Activity string
@@ -295,18 +298,28 @@ type WithdrawTimer struct {
 }
 
 // Verb implements Content.
-func (*Start) Verb() Verb         { return VerbStart }
-func (*EventRaised) Verb() Verb   { return VerbEvent }
-func (*QueueSent) Verb() Verb     { return VerbQueue }
-func (*Control) Verb() Verb       { return VerbControl }
-func (*Wake) Verb() Verb          { return VerbWake }
-func (*WorkBegun) Verb() Verb     { return VerbBegun }
-func (*WorkDone) Verb() Verb      { return VerbDone }
-func (*WorkFailed) Verb() Verb    { return VerbFail }
-func (*StepDone) Verb() Verb      { return VerbStep }
-func (*TimerDue) Verb() Verb      { return VerbTimer }
-func (*ChildDone) Verb() Verb     { return VerbChild }
-func (*ChildError) Verb() Verb    { return VerbChild }
-func (*Work) Verb() Verb          { return VerbWork }
-func (*WithdrawWork) Verb() Verb  { return VerbWork }
-func (*WithdrawTimer) Verb() Verb { return VerbTimer }
+func (*Start) Verb() Verb          { return VerbStart }
+func (*EventRaised) Verb() Verb    { return VerbEvent }
+func (*MailboxMessage) Verb() Verb { return VerbMailbox }
+func (*Control) Verb() Verb        { return VerbControl }
+func (*Wake) Verb() Verb           { return VerbWake }
+func (*TaskBegun) Verb() Verb      { return VerbBegun }
+func (*TaskDone) Verb() Verb       { return VerbDone }
+func (*TaskFailed) Verb() Verb     { return VerbFail }
+func (*StepDone) Verb() Verb       { return VerbStep }
+func (*TimerDue) Verb() Verb       { return VerbTimer }
+func (*ChildDone) Verb() Verb      { return VerbChild }
+func (*ChildError) Verb() Verb     { return VerbChild }
+func (*Task) Verb() Verb           { return VerbTask }
+func (*WithdrawTask) Verb() Verb   { return VerbTask }
+func (*WithdrawTimer) Verb() Verb  { return VerbTimer }
+
+// Restart is what a start said that restarts an instance which has ended.
+type Restart struct {
+	Name       string            `json:"name"`
+	Version    string            `json:"version,omitempty"`
+	Input      codec.Payload     `json:"input,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+
+	IgnoreUnknown bool `json:"ignore_unknown,omitempty"` // see [Start]
+}

@@ -47,8 +47,8 @@ var messageExamples = []messageExample{
 		Parent:   &events.Parent{Instance: "basket.3", Incarnation: "5b3e91d20c7f6a84", Execution: 1, Event: 12},
 		Conflict: events.RestartFinished, Attributes: map[string]string{"customer": "c-9", "region": "eu"},
 		IgnoreUnknown: true,
-		Messages: []events.StartMessage{{Queue: "orders", Data: payload(`{"order":8}`)},
-			{Queue: "orders", Data: binary}, {Queue: "notes"}},
+		Messages: []events.StartMessage{{Mailbox: "orders", Data: payload(`{"order":8}`)},
+			{Mailbox: "orders", Data: binary}, {Mailbox: "notes"}},
 	})},
 	{"sent", sentBefore(say(&events.Start{Orchestration: "fulfil"}))},
 	{"minimal", say(&events.Start{Orchestration: "fulfil"})},
@@ -61,9 +61,9 @@ var messageExamples = []messageExample{
 	{"binary", say(&events.EventRaised{Name: "approve", Data: binary})},
 	{"internal", internal(&events.EventRaised{Name: "approve"})},
 
-	{"full", traced(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
-	{"minimal", say(&events.QueueSent{Queue: "orders"})},
-	{"internal", internal(&events.QueueSent{Queue: "orders", Data: payload(`{"order":8}`)})},
+	{"full", traced(&events.MailboxMessage{Mailbox: "orders", Data: payload(`{"order":8}`)})},
+	{"minimal", say(&events.MailboxMessage{Mailbox: "orders"})},
+	{"internal", internal(&events.MailboxMessage{Mailbox: "orders", Data: payload(`{"order":8}`)})},
 
 	{"full", internal(&events.Control{How: events.Cancel, Reason: "out of stock",
 		Parent: &events.Parent{Instance: "order-7", Incarnation: "ab12", Execution: 1, Event: 4}})},
@@ -72,15 +72,15 @@ var messageExamples = []messageExample{
 
 	{"full", traced(&events.Wake{Reason: "sweep"})},
 
-	{"full", traced(&events.WorkBegun{Ref: ref, Worker: "worker-1", Pending: true})},
-	{"minimal", say(&events.WorkBegun{Ref: ref})},
-	{"not_pending", say(&events.WorkBegun{Ref: ref, Worker: "worker-1"})},
-	{"full", traced(&events.WorkDone{Ref: ref, Result: payload(`{"receipt":"r-1"}`), Worker: "worker-1"})},
-	{"minimal", say(&events.WorkDone{Ref: ref})},
-	{"full", traced(&events.WorkFailed{Ref: ref, Error: fullError(), Heartbeat: payload(`{"page":7}`),
+	{"full", traced(&events.TaskBegun{Ref: ref, Worker: "worker-1", Pending: true})},
+	{"minimal", say(&events.TaskBegun{Ref: ref})},
+	{"not_pending", say(&events.TaskBegun{Ref: ref, Worker: "worker-1"})},
+	{"full", traced(&events.TaskDone{Ref: ref, Result: payload(`{"receipt":"r-1"}`), Worker: "worker-1"})},
+	{"minimal", say(&events.TaskDone{Ref: ref})},
+	{"full", traced(&events.TaskFailed{Ref: ref, Error: fullError(), Heartbeat: payload(`{"page":7}`),
 		Worker: "worker-1"})},
-	{"minimal", say(&events.WorkFailed{Ref: ref, Error: shortError()})},
-	{"binary_heartbeat", say(&events.WorkFailed{Ref: ref, Error: shortError(), Heartbeat: binary})},
+	{"minimal", say(&events.TaskFailed{Ref: ref, Error: shortError()})},
+	{"binary_heartbeat", say(&events.TaskFailed{Ref: ref, Error: shortError(), Heartbeat: binary})},
 
 	{"full", later(time.Hour, traced(&events.TimerDue{Ref: ref, Due: in(time.Hour)}))},
 	{"minimal", say(&events.TimerDue{Ref: ref})},
@@ -90,25 +90,26 @@ var messageExamples = []messageExample{
 	{"full", traced(&events.ChildError{Ref: ref, Error: fullError()})},
 	{"minimal", say(&events.ChildError{Ref: ref, Error: shortError()})},
 
-	{"full", later(time.Second, traced(&events.Work{
+	{"full", later(time.Second, traced(&events.Task{
 		Ref: ref, Orchestration: "fulfil", Version: "1.4.2", Activity: "charge", Input: payload(`{"amount":100}`),
-		Tag: "gpu", Session: "s 1", Priority: 5,
+		Tag: "gpu", Session: "s 1",
 		Attempt: 2, IdempotencyKey: "order-7/9f1c5a0b7e3d2648/1/4", StartBy: in(time.Minute), Deadline: in(time.Hour),
 		StartToClose: 90 * time.Second, HeartbeatTimeout: 1500 * time.Millisecond, Heartbeat: payload(`{"page":7}`),
 	}))},
-	{"minimal", say(&events.Work{Ref: ref, Activity: "charge", Attempt: 1})},
-	{"tag_named_like_no_tag", say(&events.Work{Ref: ref, Activity: "charge", Tag: "_", Attempt: 1})},
+	{"minimal", say(&events.Task{Ref: ref, Activity: "charge", Attempt: 1})},
+	{"tag_named_like_no_tag", say(&events.Task{Ref: ref, Activity: "charge", Tag: "_", Attempt: 1})},
 
-	{"full", say(&events.WithdrawWork{Ref: ref, Tag: "gpu", Activity: "charge"})},
-	{"no_tag", say(&events.WithdrawWork{Ref: ref, Activity: "charge"})},
+	{"full", say(&events.WithdrawTask{Ref: ref, Tag: "gpu", Activity: "charge"})},
+	{"no_tag", say(&events.WithdrawTask{Ref: ref, Activity: "charge"})},
 	{"full", say(&events.WithdrawTimer{Ref: ref})},
 }
 
 // withdraws reports whether a message takes another one back instead of travelling itself.
 func withdraws(m events.Message) bool {
 	switch m.Content.(type) {
-	case *events.WithdrawWork, *events.WithdrawTimer:
+	case *events.WithdrawTask, *events.WithdrawTimer:
 		return true
+	default:
 	}
 	return false
 }

@@ -14,8 +14,7 @@ import (
 // ReservedPrefix begins the names that belong to the engine.
 const ReservedPrefix = "rondo."
 
-// CheckName tells what is wrong with the name of an orchestration, activity, event or queue, if
-// anything.
+// CheckName validates the name of an orchestration, activity, event or mailbox.
 func CheckName(what, name string) error {
 	if isUsual(name) && len(name) <= MaxName {
 		return nil
@@ -30,8 +29,7 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// isUsual recognises a name of letters, digits, - and _ only, with which nothing can be wrong but
-// its length.
+// isUsual recognizes a name of letters, digits, - and _ only, which can only be too long.
 func isUsual(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
@@ -41,7 +39,7 @@ func isUsual(name string) bool {
 	return name != ""
 }
 
-// CheckInstance tells what is wrong with an instance id, if anything.
+// CheckInstance validates an instance id.
 func CheckInstance(id string) error { return checkText("instance id", id, MaxInstanceID) }
 
 // CheckChosenInstance is CheckInstance for an id that a person or a program chose: ids of the form
@@ -57,13 +55,13 @@ func CheckChosenInstance(id string) error {
 	return nil
 }
 
-// CheckTag tells what is wrong with a worker tag, if anything.
+// CheckTag validates a worker tag.
 func CheckTag(tag string) error { return checkText("tag", tag, MaxTag) }
 
-// CheckSession tells what is wrong with a session id, if anything.
+// CheckSession validates a session id.
 func CheckSession(id string) error { return checkText("session id", id, MaxTag) }
 
-// CheckText tells what is wrong with the key of a value or the id of a patch, if anything.
+// CheckText validates the key of a value or the id of a patch.
 func CheckText(what, s string) error { return checkText(what, s, MaxValueKey) }
 
 func checkText(what, s string, most int) error {
@@ -147,7 +145,7 @@ func IdempotencyKey(instance, incarnation string, execution, firstAttempt int64)
 	return string(b)
 }
 
-// Token names one attempt of an activity, for whoever completes it instead of the worker:
+// Token names one attempt of an activity, for the program that completes it instead of the worker:
 // <instance>/<incarnation>/<execution>-<event>.
 func Token(instance string, ref Ref) string {
 	return instance + "/" + ref.Incarnation + "/" + ref.Place()
@@ -171,8 +169,8 @@ func ParseToken(token string) (instance string, ref Ref, err error) {
 	return instance, ref, nil
 }
 
-// EncodeToken makes any text fit into one token of a NATS subject: whatever is not a letter, a
-// digit or one of -_~:@+=,/ of ASCII is percent-encoded, byte by byte.
+// EncodeToken makes any text fit into one token of a NATS subject. It percent-encodes all bytes
+// other than ASCII letters, digits and -_~:@+=,/.
 func EncodeToken(s string) string {
 	plain := true
 	for i := range len(s) {

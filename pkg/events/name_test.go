@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
@@ -113,9 +115,9 @@ func TestIdsStayAsTheyAre(t *testing.T) {
 			"bee7b5f2206eb32d"},
 		{"idempotency key", events.IdempotencyKey("order 7", "9f1c5a0b7e3d2648", 2, 15),
 			"order%207/9f1c5a0b7e3d2648/2/15"},
-		{"message", events.MessageID(events.VerbDone, "order 7", ref), "work-done/1-4/9f1c5a0b7e3d2648/order%207"},
+		{"message", events.MessageID(events.VerbDone, "order 7", ref), "task-done/1-4/9f1c5a0b7e3d2648/order%207"},
 		{"message with another verb", events.MessageID(events.VerbFail, "order 7", ref),
-			"work-failed/1-4/9f1c5a0b7e3d2648/order%207"},
+			"task-failed/1-4/9f1c5a0b7e3d2648/order%207"},
 		{"place", ref.Place(), "1-4"},
 		{"child", events.ChildID("order-7", 1, 4), "order-7~1.4"},
 		{"child of a long parent", strings.TrimLeft(events.ChildID(long, 1, 4), "a"), "…fd2916200943d825~1.4"},
@@ -179,13 +181,13 @@ func TestTokensAreDecodedAsOtherClientsWriteThem(t *testing.T) {
 func TestLimitsNameTheLimitAndTheCure(t *testing.T) {
 	var err error = events.Limit("values of an instance", 257, events.MaxValues, "use several instances")
 	wantError(t, err, "values of an instance: 257 is over the limit of 256; use several instances")
-	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
-		t.Errorf("%v is not of the kind %s", err, events.LimitExceeded)
+	if !errors.Is(err, &failure.Error{Kind: failure.LimitExceeded}) {
+		t.Errorf("%v is not of the kind %s", err, failure.LimitExceeded)
 	}
 }
 
 func TestPayloadsMayBeAsLargeAsTheLimit(t *testing.T) {
-	p := make(events.Payload, events.MaxPayload+1)
+	p := make(codec.Payload, events.MaxPayload+1)
 	if err := events.CheckPayload("input", p[:events.MaxPayload]); err != nil {
 		t.Error(err)
 	}
@@ -197,8 +199,8 @@ func TestPayloadsMayBeAsLargeAsTheLimit(t *testing.T) {
 		t.Fatal("a payload over the limit is fine")
 	}
 	wantError(t, err, "input (bytes): 983041 is over the limit of 983040", "pass a reference")
-	if err.Kind != events.LimitExceeded || !err.Final {
-		t.Errorf("got kind %s, final %v", err.Kind, err.Final)
+	if err.Kind != failure.LimitExceeded || !err.NonRetryable {
+		t.Errorf("got kind %s, final %v", err.Kind, err.NonRetryable)
 	}
 }
 

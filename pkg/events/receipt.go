@@ -18,7 +18,7 @@ func ReceiptOf(e Event) (Receipt, bool) {
 		message, age = f.Message, f.Age
 	case *EventReceived:
 		message, age = f.Message, f.Age
-	case *MessageQueued:
+	case *MessageReceived:
 		message, age = f.Message, f.Age
 	case *CancelRequested:
 		message, age = f.Message, f.Age
@@ -28,6 +28,7 @@ func ReceiptOf(e Event) (Receipt, bool) {
 		message, age = f.Message, f.Age
 	case *Terminated:
 		message, age = f.Message, f.Age
+	default:
 	}
 	return Receipt{message, e.At.Add(-time.Duration(age) * time.Microsecond)}, message != ""
 }

@@ -7,20 +7,25 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// RetryPolicy says when an activity or a step is tried again, and how long to wait before. It
-// stands in the event that schedules an activity, so that changing the code's policy does not
-// change what running instances were promised.
+// RetryPolicy sets when an activity or a step is retried, and after which delay. It stands in the
+// event that schedules an activity, so that a change of the code does not change the policy of
+// running instances.
 type RetryPolicy struct {
-	Attempts int      `json:"attempts"` // altogether, the first one included
-	First    Duration `json:"first,omitempty"`
-	Growth   Growth   `json:"growth,omitempty"`
-	Factor   float64  `json:"factor,omitempty"` // for Exponential
-	Most     Duration `json:"most,omitempty"`
-	Jitter   float64  `json:"jitter,omitempty"` // 0 … 1: the share of the delay that is left to chance
-	Except   []string `json:"except,omitempty"` // types of errors that are final
+	Attempts          int      `json:"attempts"` // altogether, the first one included, or UnlimitedAttempts
+	First             Duration `json:"first,omitempty"`
+	Growth            Growth   `json:"growth,omitempty"`
+	Factor            float64  `json:"factor,omitempty"` // for Exponential
+	Most              Duration `json:"most,omitempty"`
+	Jitter            float64  `json:"jitter,omitempty"`              // 0 … 1: the share of the delay that is left to chance
+	NonRetryableTypes []string `json:"non_retryable_types,omitempty"` // types of errors that are not retried
 }
+
+// UnlimitedAttempts is the number of attempts of a policy that never gives up by itself.
+const UnlimitedAttempts = -1
 
 // Growth says how the delay grows from attempt to attempt.
 type Growth string
@@ -32,11 +37,12 @@ const (
 	Fixed       Growth = "fixed"
 )
 
-// Check tells what is wrong with a policy, if anything.
+// Check validates a policy.
 func (r *RetryPolicy) Check() error {
 	switch {
-	case r.Attempts < 1:
-		return fmt.Errorf("retry: %d attempts; the first one counts, so at least 1", r.Attempts)
+	case r.Attempts < 1 && r.Attempts != UnlimitedAttempts:
+		return fmt.Errorf("retry: %d attempts; the first one counts, so at least 1; RetryForever has no limit",
+			r.Attempts)
 	case r.First < 0 || r.Most < 0 || r.First > Duration(MaxDelay) || r.Most > Duration(MaxDelay):
 		return fmt.Errorf("retry: a delay is negative or beyond a lifetime")
 	case !(r.Jitter >= 0 && r.Jitter <= 1):
@@ -50,20 +56,20 @@ func (r *RetryPolicy) Check() error {
 }
 
 // Again tells whether an error after so many attempts is worth another one.
-func (r *RetryPolicy) Again(err *Error, attempts int) bool {
-	if attempts >= r.Attempts || err.Final {
+func (r *RetryPolicy) Again(err *failure.Error, attempts int) bool {
+	if err.NonRetryable || r.Attempts != UnlimitedAttempts && attempts >= r.Attempts {
 		return false
 	}
 	switch err.Kind {
-	case Application, Panicked, Infrastructure:
-	case Timeout:
-		if err.Type == TimeoutOverall {
+	case failure.Application, failure.Panicked, failure.Infrastructure:
+	case failure.Timeout:
+		if err.Type == failure.TimeoutScheduleToClose {
 			return false
 		}
 	default:
 		return false
 	}
-	return err.Type == "" || !slices.Contains(r.Except, err.Type)
+	return err.Type == "" || !slices.Contains(r.NonRetryableTypes, err.Type)
 }
 
 // Delay is how long to wait after so many attempts. The part that is left to chance is drawn from
@@ -74,6 +80,7 @@ func (r *RetryPolicy) Delay(attempts int, incarnation string, execution, first i
 	}
 	d := float64(r.First)
 	switch r.Growth {
+	case Fixed:
 	case Linear:
 		d *= float64(attempts)
 	case Exponential:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 const sec = events.Duration(time.Second)
@@ -21,7 +22,8 @@ func TestRetryPoliciesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"fixed needs no factor", events.RetryPolicy{Attempts: 5, First: sec, Growth: events.Fixed}, nil},
 		{"linear needs no factor", events.RetryPolicy{Attempts: 5, First: sec, Growth: events.Linear}, nil},
 		{"no attempts", events.RetryPolicy{Factor: 2}, []string{"0 attempts", "at least 1"}},
-		{"fewer than none", events.RetryPolicy{Attempts: -1, Factor: 2}, []string{"-1 attempts"}},
+		{"no limit", events.RetryPolicy{Attempts: events.UnlimitedAttempts, Factor: 2}, nil},
+		{"fewer than none", events.RetryPolicy{Attempts: -2, Factor: 2}, []string{"-2 attempts"}},
 		{"a negative delay", events.RetryPolicy{Attempts: 2, First: -sec, Factor: 2}, []string{"delay", "negative"}},
 		{"a negative cap", events.RetryPolicy{Attempts: 2, Most: -sec, Factor: 2}, []string{"delay"}},
 		{"a delay beyond a lifetime", events.RetryPolicy{Attempts: 2, First: events.Duration(events.MaxDelay) + 1,
@@ -44,35 +46,36 @@ func TestRetryPoliciesThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func TestWhatIsTriedAgain(t *testing.T) {
-	policy := events.RetryPolicy{Attempts: 3, Factor: 2, Except: []string{"declined", events.TimeoutHeartbeat}}
-	of := func(kind events.ErrorKind, typ string) *events.Error { return &events.Error{Kind: kind, Type: typ} }
+	policy := events.RetryPolicy{Attempts: 3, Factor: 2, NonRetryableTypes: []string{"declined",
+		failure.TimeoutHeartbeat}}
+	of := func(kind failure.Kind, typ string) *failure.Error { return &failure.Error{Kind: kind, Type: typ} }
 	tests := []struct {
 		name     string
-		err      *events.Error
+		err      *failure.Error
 		attempts int
 		want     bool
 	}{
-		{"an application error", of(events.Application, ""), 1, true},
-		{"the last but one attempt", of(events.Application, ""), 2, true},
-		{"the last attempt", of(events.Application, ""), 3, false},
-		{"more attempts than allowed", of(events.Application, ""), 4, false},
-		{"a final error", &events.Error{Kind: events.Application, Final: true}, 1, false},
-		{"an excepted type", of(events.Application, "declined"), 1, false},
-		{"another type", of(events.Application, "busy"), 1, true},
-		{"a panic", of(events.Panicked, ""), 1, true},
-		{"infrastructure", of(events.Infrastructure, ""), 1, true},
-		{"no worker in time", of(events.Timeout, events.TimeoutScheduleToStart), 1, true},
-		{"too long for one attempt", of(events.Timeout, events.TimeoutStartToClose), 1, true},
-		{"an excepted timeout", of(events.Timeout, events.TimeoutHeartbeat), 1, false},
-		{"too long altogether", of(events.Timeout, events.TimeoutOverall), 1, false},
-		{"cancelled", of(events.CancelledError, ""), 1, false},
-		{"terminated", of(events.TerminatedError, ""), 1, false},
-		{"nondeterminism", of(events.Nondeterminism, ""), 1, false},
-		{"unregistered", of(events.Unregistered, ""), 1, false},
-		{"over a limit", of(events.LimitExceeded, ""), 1, false},
-		{"conflict", of(events.Conflict, ""), 1, false},
-		{"poison", of(events.Poison, ""), 1, false},
-		{"unreadable", of(events.Unreadable, ""), 1, false},
+		{"an application error", of(failure.Application, ""), 1, true},
+		{"the last but one attempt", of(failure.Application, ""), 2, true},
+		{"the last attempt", of(failure.Application, ""), 3, false},
+		{"more attempts than allowed", of(failure.Application, ""), 4, false},
+		{"a final error", &failure.Error{Kind: failure.Application, NonRetryable: true}, 1, false},
+		{"an excepted type", of(failure.Application, "declined"), 1, false},
+		{"another type", of(failure.Application, "busy"), 1, true},
+		{"a panic", of(failure.Panicked, ""), 1, true},
+		{"infrastructure", of(failure.Infrastructure, ""), 1, true},
+		{"no worker in time", of(failure.Timeout, failure.TimeoutScheduleToStart), 1, true},
+		{"too long for one attempt", of(failure.Timeout, failure.TimeoutStartToClose), 1, true},
+		{"an excepted timeout", of(failure.Timeout, failure.TimeoutHeartbeat), 1, false},
+		{"too long altogether", of(failure.Timeout, failure.TimeoutScheduleToClose), 1, false},
+		{"cancelled", of(failure.Cancelled, ""), 1, false},
+		{"terminated", of(failure.Terminated, ""), 1, false},
+		{"nondeterminism", of(failure.Nondeterminism, ""), 1, false},
+		{"unregistered", of(failure.Unregistered, ""), 1, false},
+		{"over a limit", of(failure.LimitExceeded, ""), 1, false},
+		{"conflict", of(failure.Conflict, ""), 1, false},
+		{"poison", of(failure.Poison, ""), 1, false},
+		{"unreadable", of(failure.Unreadable, ""), 1, false},
 		{"a kind nobody knows", of("new", ""), 1, false},
 	}
 	for _, tt := range tests {
@@ -85,8 +88,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 }
 
 func TestAnEmptyTypeIsNeverExcepted(t *testing.T) {
-	policy := events.RetryPolicy{Attempts: 2, Factor: 2, Except: []string{""}}
-	if !policy.Again(&events.Error{Kind: events.Application}, 1) {
+	policy := events.RetryPolicy{Attempts: 2, Factor: 2, NonRetryableTypes: []string{""}}
+	if !policy.Again(&failure.Error{Kind: failure.Application}, 1) {
 		t.Error("an error without a type is final")
 	}
 }

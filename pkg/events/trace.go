@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Trace is a place in a trace, as W3C Trace Context has it: the trace, a span of it, and whether
-// anybody is told. The zero value is no place.
+// Trace is a position in a trace, as W3C Trace Context has it: the trace, a span of it, and whether
+// it is sampled. The zero value is no position.
 type Trace struct {
 	ID      [16]byte
 	Span    [8]byte
@@ -22,8 +22,8 @@ const (
 	traceNever  = "ff"
 )
 
-// ParseTrace reads a traceparent. It reports false for what is none, and for one that names no
-// trace or no span.
+// ParseTrace reads a traceparent. It reports false for an invalid one, and for one without a trace
+// or span id.
 func ParseTrace(s string) (t Trace, ok bool) {
 	if len(s) < traceLength || len(s) > traceLength && (s[:2] == traceNow || s[traceLength] != '-') {
 		return Trace{}, false
@@ -72,7 +72,7 @@ func (t Trace) At(span [8]byte) Trace {
 	return t
 }
 
-// TraceOf makes the id of a trace of what begins it: the same each time, and nobody else's.
+// TraceOf makes the id of a trace from its beginning: always the same, and unique.
 func TraceOf(instance, message string) (id [16]byte) {
 	sum := digest("trace", instance, message, Ref{})
 	copy(id[:], sum[:])

@@ -8,10 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/x/jsonw"
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Wire is a message as the broker takes it. The body is the user's value and nothing else;
-// everything the engine adds stands in the subject and in headers, so that people can read and
+// everything the engine adds stands in the subject and in headers, so that operators can read and
 // write these messages with any NATS tool.
 type Wire struct {
 	Subject string
@@ -19,14 +23,15 @@ type Wire struct {
 	Body    []byte
 	// NotBefore delays the message; zero means at once.
 	NotBefore time.Time
-	// Purge asks the broker to remove what is stored under the subject, instead of publishing.
+	// Purge asks the broker to remove the message that is stored under the subject, instead of
+	// publishing.
 	Purge bool
-	// Back is where a result may go to be there sooner, as the work said in HeaderBack. A broker
-	// that knows no such way publishes it under its subject.
-	Back string
-	// Pass says that work may be passed to a worker that has room for it, instead of being stored.
-	// A broker that knows no such way stores it.
-	Pass bool
+	// DirectTo is the subject to which a result may be delivered directly, as the task said in
+	// HeaderDirectReply. A broker without direct delivery publishes it under its subject.
+	DirectTo string
+	// Direct says that a task may be delivered directly to a worker that has room for it, instead
+	// of being stored. A broker without direct delivery stores it.
+	Direct bool
 }
 
 // Header has the shape of NATS and HTTP headers.
@@ -52,8 +57,8 @@ const (
 	// HeaderSent says when a message was sent first, however often it is published again.
 	HeaderSent = "Rondo-Sent"
 
-	// HeaderBack says where results of work may go to be there sooner.
-	HeaderBack = "Rondo-Back"
+	// HeaderDirectReply is the subject to which results of a task may be delivered directly.
+	HeaderDirectReply = "Rondo-Direct-Reply"
 	// HeaderHeld says which worker has had work since before it was stored.
 	HeaderHeld = "Rondo-Held"
 
@@ -75,7 +80,6 @@ const (
 
 	HeaderOrchestration    = "Rondo-Orchestration"
 	HeaderSession          = "Rondo-Session"
-	HeaderPriority         = "Rondo-Priority"
 	HeaderAttempt          = "Rondo-Attempt"
 	HeaderIdempotencyKey   = "Rondo-Idempotency-Key"
 	HeaderStartBy          = "Rondo-Start-By"
@@ -126,11 +130,11 @@ func (h Header) setDuration(key string, d time.Duration) {
 	}
 }
 
-func (h Header) setHeartbeat(p Payload) error {
+func (h Header) setHeartbeat(p codec.Payload) error {
 	if len(p) == 0 {
 		return nil
 	}
-	b, err := marshal(p)
+	b, err := jsonw.Marshal(p)
 	if err == nil {
 		h.set(HeaderHeartbeat, string(b))
 	}
@@ -155,8 +159,9 @@ func Encode(prefix string, m Message) (Wire, error) {
 		w.Header.set(HeaderIncarnation, r.Incarnation)
 		return r.Place()
 	}
-	// What is stored until a moment, or until a worker takes it, may be withdrawn by its subject.
-	// So that names the incarnation, too: an id that is used again counts its events from 1 again.
+	// A message that is stored until a moment, or until a worker takes it, may be withdrawn by its
+	// subject. So that names the incarnation, too: an id that is used again counts its events from
+	// 1 again.
 	only := func(r Ref) string {
 		w.Header.set(HeaderIncarnation, r.Incarnation)
 		return r.token()
@@ -172,8 +177,8 @@ func Encode(prefix string, m Message) (Wire, error) {
 	case *EventRaised:
 		to(VerbEvent, EncodeToken(c.Name))
 		w.Body = c.Data
-	case *QueueSent:
-		to(VerbQueue, EncodeToken(c.Queue))
+	case *MailboxMessage:
+		to(VerbMailbox, EncodeToken(c.Mailbox))
 		w.Body = c.Data
 	case *Control:
 		to(VerbControl, EncodeToken(string(c.How)))
@@ -183,17 +188,17 @@ func Encode(prefix string, m Message) (Wire, error) {
 		}
 	case *Wake:
 		to(VerbWake, EncodeToken(c.Reason))
-	case *WorkBegun:
+	case *TaskBegun:
 		to(VerbBegun, ref(c.Ref))
 		w.Header.set(HeaderWorker, c.Worker)
 		if c.Pending {
 			w.Header.set(HeaderPending, "true")
 		}
-	case *WorkDone:
+	case *TaskDone:
 		to(VerbDone, ref(c.Ref))
 		w.Header.set(HeaderWorker, c.Worker)
 		w.Body = c.Result
-	case *WorkFailed:
+	case *TaskFailed:
 		to(VerbFail, ref(c.Ref))
 		w.Header.set(HeaderWorker, c.Worker)
 		if err = w.Header.setHeartbeat(c.Heartbeat); err == nil {
@@ -210,11 +215,11 @@ func Encode(prefix string, m Message) (Wire, error) {
 		to(VerbChild, ref(c.Ref))
 		w.Header.set(HeaderOutcome, "failed")
 		w.Body, err = encodeError(c.Error)
-	case *Work:
-		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), only(c.Ref))
-		err = encodeWork(c, &w)
-	case *WithdrawWork:
-		to(VerbWork, encodeTag(c.Tag), EncodeToken(c.Activity), only(c.Ref))
+	case *Task:
+		to(VerbTask, encodeTag(c.Tag), EncodeToken(c.Activity), only(c.Ref))
+		err = encodeTask(c, &w)
+	case *WithdrawTask:
+		to(VerbTask, encodeTag(c.Tag), EncodeToken(c.Activity), only(c.Ref))
 		w.Purge, w.Header = true, nil
 	case *WithdrawTimer:
 		to(VerbTimer, only(c.Ref))
@@ -243,14 +248,14 @@ func encodeStart(c *Start, w *Wire) error {
 		h.set(HeaderParent, encodeParent(*c.Parent))
 	}
 	if len(c.Attributes) > 0 {
-		b, err := marshal(c.Attributes)
+		b, err := jsonw.Marshal(c.Attributes)
 		if err != nil {
 			return err
 		}
 		h.set(HeaderAttributes, string(b))
 	}
 	if len(c.Messages) > 0 {
-		b, err := marshal(c.Messages)
+		b, err := jsonw.Marshal(c.Messages)
 		if err != nil {
 			return err
 		}
@@ -259,15 +264,12 @@ func encodeStart(c *Start, w *Wire) error {
 	return nil
 }
 
-func encodeWork(c *Work, w *Wire) error {
+func encodeTask(c *Task, w *Wire) error {
 	w.Body = c.Input
 	h := w.Header
 	h.set(HeaderOrchestration, EncodeToken(c.Orchestration))
 	h.set(HeaderVersion, c.Version)
 	h.set(HeaderSession, EncodeToken(c.Session))
-	if c.Priority != 0 {
-		h.set(HeaderPriority, strconv.Itoa(c.Priority))
-	}
 	h.set(HeaderAttempt, strconv.Itoa(c.Attempt))
 	h.set(HeaderIdempotencyKey, c.IdempotencyKey)
 	h.setTime(HeaderStartBy, c.StartBy)
@@ -311,25 +313,25 @@ func decodeParent(s string) (*Parent, error) {
 	return p, nil
 }
 
-func encodeError(e *Error) ([]byte, error) {
-	if err := e.check(); err != nil {
+func encodeError(e *failure.Error) ([]byte, error) {
+	if err := checkError(e); err != nil {
 		return nil, err
 	}
-	return marshal(e.Bounded())
+	return jsonw.Marshal(Bounded(e))
 }
 
-// decodeError reads an error as people write it: the JSON of an [Error], in which only the message
-// is needed, or plain words.
-func decodeError(body []byte) *Error {
-	var e Error
+// decodeError reads an error as other languages write it: the JSON of an [failure.Error], in which
+// only the message is needed, or plain words.
+func decodeError(body []byte) *failure.Error {
+	var e failure.Error
 	if err := json.Unmarshal(body, &e); err == nil && (e.Message != "" || e.Kind != "") {
 		if e.Kind == "" {
-			e.Kind = Application
+			e.Kind = failure.Application
 		}
-		if e.Cause.checkOptional() != nil {
+		if checkOptional(e.Cause) != nil {
 			e.Cause = nil
 		}
-		return e.Bounded()
+		return Bounded(&e)
 	}
 	var text string
 	if json.Unmarshal(body, &text) != nil {
@@ -338,5 +340,5 @@ func decodeError(body []byte) *Error {
 	if text == "" {
 		text = "failed without saying why"
 	}
-	return Errorf(Application, "%s", text).Bounded()
+	return Bounded(failure.Errorf(failure.Application, "%s", text))
 }

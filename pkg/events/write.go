@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/x/jsonw"
+	"github.com/rondo-run/rondo/pkg/codec"
 )
 
 // This file writes the facts that most histories are made of without reflection.
@@ -37,7 +38,6 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.payload("input", f.Input)
 		w.TextIf("tag", f.Tag)
 		w.TextIf("session", f.Session)
-		w.NumberIf("priority", int64(f.Priority))
 		w.Number("attempt", int64(f.Attempt))
 		w.NumberIf("first", f.First)
 		w.TimeIf("not_before", f.NotBefore)
@@ -68,8 +68,8 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.payload("data", f.Data)
 		w.TextIf("message", f.Message)
 		w.NumberIf("age", f.Age)
-	case *MessageQueued:
-		w.Text("queue", f.Queue)
+	case *MessageReceived:
+		w.Text("mailbox", f.Mailbox)
 		w.payload("data", f.Data)
 		w.TextIf("message", f.Message)
 		w.NumberIf("age", f.Age)
@@ -77,7 +77,7 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 	case *Completed:
 		w.payload("output", f.Output)
 	default:
-		data, err := marshal(f)
+		data, err := jsonw.Marshal(f)
 		return append(b, data...), err
 	}
 	return w.End()
@@ -86,7 +86,7 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 // writer writes what only events have, too.
 type writer struct{ jsonw.Object }
 
-func (w *writer) payload(name string, p Payload) {
+func (w *writer) payload(name string, p codec.Payload) {
 	if len(p) > 0 {
 		data, err := p.MarshalJSON()
 		w.Raw(name, data, err)
@@ -112,6 +112,6 @@ func (w *writer) retryIf(name string, r *RetryPolicy) {
 		o.ShareIf("factor", r.Factor)
 		durationIf(o, "most", r.Most)
 		o.ShareIf("jitter", r.Jitter)
-		o.OtherIf("except", r.Except, len(r.Except) > 0)
+		o.OtherIf("non_retryable_types", r.NonRetryableTypes, len(r.NonRetryableTypes) > 0)
 	})
 }

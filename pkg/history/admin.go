@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Reader is what people and dashboards ask.
+// Reader answers the queries of clients and dashboards.
 type Reader interface {
 	// List gives a page of instances, the newest first (by id, where the filter has a prefix).
 	// Pages are stable: an instance that is there all the time comes exactly once, whatever else is
@@ -21,7 +23,7 @@ type Reader interface {
 	// none.
 	Count(ctx context.Context, filter Filter, limit int64) (int64, error)
 
-	// Instance gives what is known of an instance.
+	// Instance gives the row of an instance, with more details.
 	Instance(ctx context.Context, instance string) (Info, error)
 	// Executions gives a page of an instance's executions that are still kept, oldest first; the
 	// cursor is the last execution of the page before.
@@ -44,17 +46,17 @@ type Reader interface {
 	Metrics(ctx context.Context) (Metrics, error)
 }
 
-// Audit is what somebody needs, besides a [Reader], who checks that nothing was lost. It changes
-// nothing.
+// Audit is the part of a store that a checker needs besides a [Reader] to prove that nothing was
+// lost. It changes nothing.
 type Audit interface {
 	// ValuesOf gives the values of several instances, as of one moment. Instances that have none,
 	// or do not exist, are left out.
 	ValuesOf(ctx context.Context, instances []string) (map[string]map[string]Value, error)
 	// Tombstones tells which of some instances were deleted not long ago and have not begun again.
 	Tombstones(ctx context.Context, instances []string) ([]string, error)
-	// OldPromises gives promises that were made before a moment and that nobody has removed, oldest
-	// first. It does not take them over.
-	OldPromises(ctx context.Context, before time.Time, limit int) ([]Promise, error)
+	// OldOutbox gives outbox entries that were stored before a moment and not removed, oldest
+	// first. It does not lease them.
+	OldOutbox(ctx context.Context, before time.Time, limit int) ([]OutboxEntry, error)
 }
 
 // Remover is how things are removed. Each method works in bounded transactions and may be repeated
@@ -90,13 +92,13 @@ type Filter struct {
 	// CreatedAfter and CreatedBefore bound when the incarnation of the instance began: not before,
 	// and before.
 	CreatedAfter, CreatedBefore time.Time
-	// EndedBefore leaves out what has not ended, or ended later.
+	// EndedBefore leaves out instances that have not ended, or ended later.
 	EndedBefore time.Time
 	// RootsOnly leaves out children.
 	RootsOnly bool
 }
 
-// Check tells what is wrong with a filter, if anything.
+// Check validates a filter.
 func (f Filter) Check() error {
 	if f.IDPrefix != "" && len(f.IDs) > 0 {
 		return errors.New("history: a filter has either ids or a prefix of them")
@@ -147,7 +149,7 @@ type InstanceList struct {
 	Next string
 }
 
-// Info is what is known of an instance.
+// Info describes an instance.
 type Info struct {
 	Instance  string
 	CreatedAt time.Time // when this incarnation of it began
@@ -156,15 +158,15 @@ type Info struct {
 	Problem error
 }
 
-// ExecutionInfo is what is known of an execution.
+// ExecutionInfo describes an execution.
 type ExecutionInfo struct {
 	Execution     int64
 	Incarnation   string
 	Name, Version string
 	Engine        int
 	Status        round.Status
-	Output        events.Payload
-	Error         *events.Error
+	Output        codec.Payload
+	Error         *failure.Error
 	StartedAt     time.Time
 	EndedAt       time.Time
 	Events        int64
@@ -183,7 +185,7 @@ type Stats struct {
 
 // Value is a value of an instance.
 type Value struct {
-	Data events.Payload
+	Data codec.Payload
 	// Execution is the one that set it, Set when.
 	Execution int64
 	Set       time.Time
@@ -191,7 +193,7 @@ type Value struct {
 
 // CustomStatus is what an instance says of itself.
 type CustomStatus struct {
-	Data    events.Payload
+	Data    codec.Payload
 	Version int64
 	// Changed is false if the version is the one that was known already; Data is then left out.
 	Changed bool
@@ -213,9 +215,10 @@ type Metrics struct {
 	// of the former ones that are kept.
 	Executions int64
 	Events     int64
-	// Promises counts rows of the outbox, Tombstones deleted instances that are not forgotten yet.
-	Promises   int64
-	Tombstones int64
+	// OutboxEntries counts the outbox entries, Tombstones the deleted instances that are not
+	// removed yet.
+	OutboxEntries int64
+	Tombstones    int64
 }
 
 // Pooled is a store that can tell about its connections.
@@ -225,8 +228,7 @@ type Pooled interface{ Pool() Pool }
 type Pool struct {
 	// Used and Idle connections are open; there may be as many as Limit says.
 	Used, Idle, Limit int
-	// Waits counts how often somebody has waited for one, Waited is how long that was, all
-	// together.
+	// Waits counts the calls that waited for one, Waited is the sum of their waits.
 	Waits  int64
 	Waited time.Duration
 }
@@ -242,7 +244,7 @@ type Deletion struct {
 	Children bool
 }
 
-// DeleteResult counts what was removed.
+// DeleteResult counts the removed rows.
 type DeleteResult struct {
 	Instances  int64
 	Executions int64
@@ -258,7 +260,7 @@ func (d *DeleteResult) Add(x DeleteResult) {
 	d.Values += x.Values
 }
 
-// DeleteResultPage counts what was removed on one page of a list.
+// DeleteResultPage counts the removed rows of one page of a list.
 type DeleteResultPage struct {
 	DeleteResult
 	// Skipped counts instances that fit the filter and were left alone.

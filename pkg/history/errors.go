@@ -11,17 +11,17 @@ type Class uint8
 
 // The classes.
 const (
-	// Permanent: trying again cannot help. Somebody must change something: the request, the
-	// database, the rights.
+	// Permanent: retrying cannot help. The operator or the caller must change the request, the
+	// database or the privileges.
 	Permanent Class = iota + 1
 	// Retry: nothing was changed, and it may work the next time.
 	Retry
-	// Contended: like Retry, but somebody else was in the way: a conflict of transactions. It was
-	// tried again already, as often as the context allowed.
+	// Contended: like Retry, but a conflict with another transaction. The store has retried as
+	// often as the context allowed.
 	Contended
 	// Ambiguous: it may or may not have happened.
 	Ambiguous
-	// Corrupt: what is stored cannot be read.
+	// Corrupt: the stored data cannot be read.
 	Corrupt
 )
 
@@ -36,7 +36,7 @@ func (c Class) String() string {
 // Error is an error of a store with its class.
 type Error struct {
 	Class Class
-	// Op is what was to be done.
+	// Op is the failed operation.
 	Op  string
 	Err error
 }

@@ -1,16 +1,16 @@
-// Package history is what is remembered: the contract of the store, and what its implementations
-// share. There are two: [github.com/rondo-run/rondo/pkg/history/cockroach] for CockroachDB and
-// PostgreSQL, and [github.com/rondo-run/rondo/pkg/history/sqlite] for one process. Both pass the
-// same suite, [github.com/rondo-run/rondo/pkg/history/historytest].
+// Package history is the contract of the store, and the common part of its implementations. There
+// are two: [github.com/rondo-run/rondo/pkg/history/cockroach] for CockroachDB and PostgreSQL, and
+// [github.com/rondo-run/rondo/pkg/history/sqlite] for one process. Both pass the same suite,
+// [github.com/rondo-run/rondo/pkg/history/historytest].
 //
-// # What is stored
+// # Tables
 //
 //	instances    one row for each instance: how it stands, and where its history ends
 //	history      the events, only ever added; a row for those of each turn
 //	executions   the last row of each execution that has a successor
 //	values       the values of each instance, for readers; history has them too
-//	attributes   what instances were started with, to find them by
-//	outbox       what was promised and is not yet known to be published
+//	attributes   those of the starts of instances, to find them by
+//	outbox       messages of turns that are not yet known to be published
 //	marks        below which a sweep finds nothing
 //
 // The store does not interpret events. What it knows about an instance, it was told in the
@@ -24,27 +24,27 @@
 // instance's row still has that version, and refused otherwise: that row is the fence between two
 // orchestrators that both believe to own the instance, and history's primary key is a second one.
 // Refused turns do not hold back the others of the batch; each [Outcome] says what became of it.
-// For the turns that were taken, everything is there: events, rows, values, and what they promised.
-// For the others, nothing is.
+// For the turns that were taken, everything is there: events, rows, values and outbox entries. For
+// the others, nothing is.
 //
-// When the connection breaks during a commit, nobody knows whether it happened. The store finds out
-// by trying again and reading back: a turn whose events are in history, byte for byte, was taken.
+// When the connection breaks during a commit, its outcome is unknown. The store finds out by trying
+// again and reading back: a turn whose events are in history, byte for byte, was taken.
 // If it cannot find out in time, the error is of class [Ambiguous], and the caller must forget the
-// instances and let their messages come again.
+// instances, and NATS redelivers their messages.
 //
-// # Promises
+// # Outbox
 //
-// What a turn sends is stored with it, packed into as few rows as possible. Whoever has published
-// the messages removes the rows by their keys. Rows that nobody removes are taken over by a sweep
-// ([Outbox.TakePromises]) and published again. That is harmless, because each message has an id and
-// history takes each answer once.
+// The messages of a turn are stored with it, packed into as few outbox entries as possible. A
+// process that has published the messages removes the entries by their keys. A sweep leases entries
+// that were not removed ([Outbox.LeaseOutbox]) and publishes them again. That is harmless, because
+// each message has an id and history takes each answer once.
 //
 // # Deleting
 //
 // Deleting leaves a tombstone: the row of the instance, emptied. It refuses turns that were decided
 // before, and the start that began the deleted instance, if that comes again. A different start
-// makes a new instance with a new incarnation, once what the former one left behind has been
-// erased, which happens in bounded transactions. Tombstones are removed after [TombstoneTTL].
+// makes a new instance with a new incarnation, once the rows of the former one have been erased,
+// which happens in bounded transactions. Tombstones are removed after [TombstoneTTL].
 package history
 
 import (
@@ -73,13 +73,19 @@ type Store interface {
 	Ping(ctx context.Context) error
 }
 
+// Observer is called at the end of each operation of a store. An operation is one call of a method
+// of [Store], except Close, with all its attempts and transactions. op is the name of the method in
+// snake case, such as "lease_outbox"; err is the error that the method returns. A store calls its
+// observer concurrently, in the goroutine of the method, so an observer must not block.
+type Observer func(op string, took time.Duration, err error)
+
 // Rounds is what the orchestrator's loop needs.
 type Rounds interface {
-	// Load reads what is known of instances, in the order asked for; an instance that does not
-	// exist gives a Known with nothing but its id. The rows are read first, and history only where
-	// admit says so (nil: everywhere), so that what a newer engine has written is not even looked
-	// at. Row and history fit together, as of one moment. What cannot be read is that instance's
-	// Unreadable and nobody else's failure.
+	// Load reads instances, in the order asked for; an instance that does not exist gives a Known
+	// with nothing but its id. The rows are read first, and history only where admit says so (nil:
+	// everywhere), so that the store does not even look at rows of a newer engine. Row and history
+	// fit together, as of one moment. An unreadable row is the instance's Unreadable, and no
+	// failure of the others.
 	Load(ctx context.Context, instances []string,
 		admit func(instance string, row round.Row) bool) ([]round.Known, error)
 
@@ -89,28 +95,28 @@ type Rounds interface {
 	Commit(ctx context.Context, batch Batch) (Result, error)
 }
 
-// Batch is what is committed in one transaction.
+// Batch is the input of one transaction.
 type Batch struct {
 	// Turns are of different instances. A turn without events is not committed and must not be in
 	// the batch.
 	Turns []Decided
 	// Published are rows of the outbox whose messages are on their way. They are removed along with
 	// the commit, or soon after.
-	Published []PromiseKey
+	Published []OutboxKey
 }
 
-// Decided is a turn with the messages it promises as the broker takes them.
+// Decided is a turn with its messages as the broker takes them.
 type Decided struct {
 	Turn     *round.Turn
-	Promises []events.Wire
+	Messages []events.Wire
 }
 
 // Result says what became of a batch.
 type Result struct {
 	// Outcomes are in the order of the turns.
 	Outcomes []Outcome
-	// Promises are the rows of the outbox that hold what the turns that were taken have promised.
-	Promises []PromiseKey
+	// Entries are the outbox entries of the committed turns.
+	Entries []OutboxKey
 }
 
 // Outcome is the result of committing a turn.
@@ -152,7 +158,7 @@ func (v CommitStatus) String() string {
 	return fmt.Sprintf("verdict(%d)", uint8(v))
 }
 
-// Check tells what is wrong with a batch, if anything: such mistakes are the caller's.
+// Check validates a batch: such mistakes are the caller's.
 func (b Batch) Check() error {
 	seen := make(map[string]bool, len(b.Turns))
 	for _, d := range b.Turns {
@@ -201,57 +207,57 @@ func checkDense(t *round.Turn) error {
 
 // Outbox is what the publisher and its sweep need.
 type Outbox interface {
-	// TakePromises takes over promises that were made before a moment and that nobody has taken
-	// since, oldest first, until a moment at which others may take them again. It looks no further
-	// back than to the last sweep's end, and that is remembered across restarts.
-	TakePromises(ctx context.Context, take Take) ([]Promise, error)
-	// RemovePromises removes promises that have been kept. Keys that are not there are no error.
-	RemovePromises(ctx context.Context, keys []PromiseKey) error
-	// CountPromises counts the promises that have not been removed, for metrics. It stops counting
-	// at the limit.
-	CountPromises(ctx context.Context, limit int) (int, error)
+	// LeaseOutbox leases outbox entries that were stored before a moment and are not leased,
+	// oldest first, until a moment at which other sweepers may lease them again. It looks no
+	// further back than to the last sweep's end, and that is remembered across restarts.
+	LeaseOutbox(ctx context.Context, take Lease) ([]OutboxEntry, error)
+	// RemoveOutbox removes published outbox entries. Unknown keys are not an error.
+	RemoveOutbox(ctx context.Context, keys []OutboxKey) error
+	// CountOutbox counts the outbox entries, for metrics. It stops counting at the limit.
+	CountOutbox(ctx context.Context, limit int) (int, error)
 }
 
 // Wakes is what the sweep for overdue instances needs.
 type Wakes interface {
-	// TakeOverdue takes over instances whose time to be looked at has passed, oldest first within a
+	// LeaseOverdue leases instances whose wake time has passed, oldest first within a
 	// shard, and postpones that time, so that others leave them alone until then.
-	TakeOverdue(ctx context.Context, take Take) ([]Overdue, error)
+	LeaseOverdue(ctx context.Context, take Lease) ([]Overdue, error)
 }
 
-// Take says what a sweep takes over.
-type Take struct {
-	// Before is the moment before which something must be due: for promises, when they were made.
+// Lease is what a sweep leases, and until when.
+type Lease struct {
+	// Before is the moment before which an instance must be due, or an outbox entry must have been
+	// stored.
 	Before time.Time
-	// Until is when others may take it again.
+	// Until is when other sweepers may lease it again.
 	Until time.Time
-	// Limit bounds how much is taken.
+	// Limit bounds how much is leased.
 	Limit int
 }
 
-// Check tells what is wrong with it, if anything.
-func (t Take) Check() error {
+// Check validates it.
+func (t Lease) Check() error {
 	switch {
 	case t.Limit < 1:
-		return fmt.Errorf("history: a sweep that takes %d; take at least 1", t.Limit)
+		return fmt.Errorf("history: a sweep that leases %d; lease at least 1", t.Limit)
 	case !t.Until.After(t.Before):
-		return fmt.Errorf("history: a sweep that gives back at %v what it takes as due before %v", t.Until, t.Before)
+		return fmt.Errorf("history: a sweep that leases until %v what was due before %v", t.Until, t.Before)
 	}
 	return nil
 }
 
-// PromiseKey finds a row of the outbox.
-type PromiseKey struct {
+// OutboxKey finds a row of the outbox.
+type OutboxKey struct {
 	Shard int16
 	ID    int64
 }
 
-// Made is when the promise was made.
-func (k PromiseKey) Made() time.Time { return time.UnixMicro(k.ID>>promiseBits + promiseEpoch).UTC() }
+// Made is when the outbox entry was stored.
+func (k OutboxKey) Made() time.Time { return time.UnixMicro(k.ID>>outboxBits + outboxEpoch).UTC() }
 
-// Promise is a row of the outbox.
-type Promise struct {
-	Key      PromiseKey
+// OutboxEntry is the messages of committed turns until they are published.
+type OutboxEntry struct {
+	Key      OutboxKey
 	Messages []events.Wire
 	// Err says why the messages cannot be read. Such a row stays where it is.
 	Err error
@@ -266,5 +272,5 @@ type Overdue struct {
 }
 
 // TombstoneTTL is how long the tombstone of a deleted instance stays. It must outlast every commit
-// that is under way, and the messages that are delivered again after a crash.
+// in flight, and the messages that are redelivered after a crash.
 const TombstoneTTL = 24 * time.Hour

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/jobpush"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
@@ -19,10 +19,10 @@ func ExamplePush() {
 
 	type Mail struct{ To, Text string }
 	welcome := orchestration.Define[string, string]("welcome")
-	env := rondotest.New(t, welcome.With(func(ctx *orchestration.Context, who string) (string, error) {
+	env := rondotest.New(t, welcome.Bind(func(ctx *orchestration.Context, who string) (string, error) {
 		err := jobpush.Push(ctx, "mails",
-			jobpush.Item{Item: Mail{who, "Welcome!"}},
-			jobpush.Item{Item: Mail{who, "How do you like it?"}, Priority: 5, Delay: 24 * time.Hour})
+			jobpush.Job{Data: Mail{who, "Welcome!"}},
+			jobpush.Job{Data: Mail{who, "How do you like it?"}, Priority: 5, Delay: 24 * time.Hour})
 		return "welcomed", err
 	}))
 	h, err := welcome.Start(t.Context(), env, "ann", orchestration.ID("ann"))
@@ -40,16 +40,16 @@ func ExamplePush() {
 }
 
 // A queue that is full may have room later. The test says when.
-func ExampleWith() {
+func ExampleBind() {
 	t := newT()
 	defer t.end()
 
 	report := orchestration.Define[int, int]("report")
 	full := 3
 	env := rondotest.New(t,
-		report.With(func(ctx *orchestration.Context, n int) (minutes int, err error) {
+		report.Bind(func(ctx *orchestration.Context, n int) (minutes int, err error) {
 			for {
-				err := jobpush.Push(ctx, "reports", jobpush.Item{Item: n})
+				err := jobpush.Push(ctx, "reports", jobpush.Job{Data: n})
 				if !errors.Is(err, orchestration.OfType(jobpush.TypeFull)) {
 					return minutes, err
 				}
@@ -59,9 +59,9 @@ func ExampleWith() {
 				minutes++
 			}
 		}),
-		jobpush.With(func(context.Context, string, jobs.Push) error {
+		jobpush.Bind(func(context.Context, string, []jobpush.Pushed) error {
 			if full--; full >= 0 {
-				return &jobs.FullError{Items: 10, Limit: 10}
+				return activity.Errorf(jobpush.TypeFull, "the queue has 10 items")
 			}
 			return nil
 		}),

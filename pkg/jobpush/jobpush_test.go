@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/jobpushed"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/jobpush"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -21,7 +23,7 @@ import (
 // push is what the orchestration of these tests is told to push.
 type push struct {
 	Queue string
-	Items []jobpush.Item
+	Items []jobpush.Job
 }
 
 var pushing = orchestration.Define[push, string]("pushing")
@@ -43,7 +45,7 @@ func open(t *testing.T) jobs.Store {
 // run has an orchestration push something to the queues of a database, and gives its error.
 func run(t *testing.T, store jobs.Store, p push, parts ...rondotest.Part) error {
 	t.Helper()
-	env := rondotest.New(t, append(parts, pushing.With(pushIt), jobpush.Handler(store))...)
+	env := rondotest.New(t, append(parts, pushing.Bind(pushIt), jobpushed.Handler(store))...)
 	h, err := pushing.Start(t.Context(), env, p, orchestration.ID("p"))
 	if err != nil {
 		t.Fatal(err)
@@ -52,13 +54,13 @@ func run(t *testing.T, store jobs.Store, p push, parts ...rondotest.Part) error 
 	return err
 }
 
-// one is a push of an item.
-func one(name string, i jobpush.Item) push { return push{name, []jobpush.Item{i}} }
+// one is a push of a job.
+func one(name string, i jobpush.Job) push { return push{name, []jobpush.Job{i}} }
 
 func TestWhatIsPushedIsInTheQueue(t *testing.T) {
 	store := open(t)
 	err := run(t, store, push{"jobs",
-		[]jobpush.Item{{Item: map[string]int{"n": 1}, Priority: 3}, {Item: nil}, {Item: "later", Delay: time.Hour}}})
+		[]jobpush.Job{{Data: map[string]int{"n": 1}, Priority: 3}, {Data: nil}, {Data: "later", Delay: time.Hour}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestWhatIsPushedIsInTheQueue(t *testing.T) {
 func TestAPushHappensOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		store := open(t)
-		if err := run(t, store, one("jobs", jobpush.Item{Item: seed}), rondotest.Chaos(seed)); err != nil {
+		if err := run(t, store, one("jobs", jobpush.Job{Data: seed}), rondotest.Chaos(seed)); err != nil {
 			t.Fatal(err)
 		}
 		if i, err := store.Look(t.Context(), "jobs"); err != nil || i.Depth() != 1 || i.Totals.Pushed != 1 {
@@ -88,19 +90,21 @@ func TestAPushHappensOnce(t *testing.T) {
 // The activity is called as a worker calls it, twice for the same call, and once for another one.
 func TestTheKeyIsThatOfTheCall(t *testing.T) {
 	store := open(t)
-	handler := jobpush.Handler(store)
+	handler := jobpushed.Handler(store)
 	for n, call := range []string{"a/1/1/2", "a/1/1/2", "a/1/1/5", strings.Repeat("long", 1000) + "/1/1/2"} {
-		ctx := activity.NewContext(t.Context(), activity.Environment{Info: activity.Info{IdempotencyKey: call}})
-		if _, err := handler.Run(ctx, events.JSON{},
-			events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`)); err != nil {
+		ctx := activity.NewContext(t.Context(),
+			activity.Environment{Info: activity.ExecutionInfo{IdempotencyKey: call}})
+		if _, err := handler.Run(ctx, codec.JSON{},
+			codec.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`)); err != nil {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
 	if i, err := store.Look(t.Context(), "jobs"); err != nil || i.Depth() != 3 {
 		t.Errorf("%+v, %v", i, err)
 	}
-	ctx := activity.NewContext(t.Context(), activity.Environment{Info: activity.Info{IdempotencyKey: "a/1/1/2"}})
-	_, err := handler.Run(ctx, events.JSON{}, events.Payload(`{"queue": "jobs", "items": [{"item": 2}]}`))
+	ctx := activity.NewContext(t.Context(),
+		activity.Environment{Info: activity.ExecutionInfo{IdempotencyKey: "a/1/1/2"}})
+	_, err := handler.Run(ctx, codec.JSON{}, codec.Payload(`{"queue": "jobs", "items": [{"item": 2}]}`))
 	if !errors.Is(err, orchestration.OfType(jobpush.TypeInvalid)) {
 		t.Errorf("another push of the same call gives %v", err)
 	}
@@ -109,7 +113,7 @@ func TestTheKeyIsThatOfTheCall(t *testing.T) {
 func TestRefusedPushes(t *testing.T) {
 	store := open(t)
 	if _, err := store.Do(t.Context(), "small",
-		jobs.Configure{Settings: jobs.Settings{Priorities: 2, MaxItems: 1}}); err != nil {
+		jobs.Configure{Settings: jobs.Settings{Priorities: 2, MaxJobs: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -118,22 +122,22 @@ func TestRefusedPushes(t *testing.T) {
 		typ  string
 		want string
 	}{
-		{"no such priority", one("small", jobpush.Item{Priority: 2}), jobpush.TypeInvalid,
+		{"no such priority", one("small", jobpush.Job{Priority: 2}), jobpush.TypeInvalid,
 			"priority: 2; want 0 to 1"},
-		{"full", push{"small", make([]jobpush.Item, 2)}, jobpush.TypeFull, "and may have 1"},
-		{"name", one("not good", jobpush.Item{}), jobpush.TypeInvalid, "the name of a queue has"},
+		{"full", push{"small", make([]jobpush.Job, 2)}, jobpush.TypeFull, "and may have 1"},
+		{"name", one("not good", jobpush.Job{}), jobpush.TypeInvalid, "the name of a queue has"},
 		{"nothing", push{"small", nil}, jobpush.TypeInvalid, "push 1 to 1000 items at once, not 0"},
-		{"too many", push{"small", make([]jobpush.Item, 1001)}, jobpush.TypeInvalid, "not 1001"},
-		{"negative priority", one("small", jobpush.Item{Priority: -1}), jobpush.TypeInvalid,
+		{"too many", push{"small", make([]jobpush.Job, 1001)}, jobpush.TypeInvalid, "not 1001"},
+		{"negative priority", one("small", jobpush.Job{Priority: -1}), jobpush.TypeInvalid,
 			"item 1 of 1: priority -1"},
-		{"negative delay", one("small", jobpush.Item{Delay: -1}), jobpush.TypeInvalid, "item 1 of 1: delay -1ns"},
-		{"long delay", one("small", jobpush.Item{Delay: 366 * 24 * time.Hour}), jobpush.TypeInvalid,
+		{"negative delay", one("small", jobpush.Job{Delay: -1}), jobpush.TypeInvalid, "item 1 of 1: delay -1ns"},
+		{"long delay", one("small", jobpush.Job{Delay: 366 * 24 * time.Hour}), jobpush.TypeInvalid,
 			"delay 8784h0m0s"},
 	} {
 		err := run(t, store, c.push)
-		var e *orchestration.Error
+		var e *failure.Error
 		if !errors.Is(err, orchestration.OfType(c.typ)) || !errors.As(err, &e) ||
-			!strings.Contains(err.Error(), c.want) || e.Final != (c.typ == jobpush.TypeInvalid) {
+			!strings.Contains(err.Error(), c.want) || e.NonRetryable != (c.typ == jobpush.TypeInvalid) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -142,10 +146,10 @@ func TestRefusedPushes(t *testing.T) {
 	}
 }
 
-// What cannot be written as JSON is refused before anything is executed.
-func TestAnItemThatIsNoJSON(t *testing.T) {
-	env := rondotest.New(t, pushing.With(func(ctx *orchestration.Context, _ push) (string, error) {
-		return "", jobpush.Push(ctx, "jobs", jobpush.Item{Item: 1}, jobpush.Item{Item: func() {}})
+// A job that cannot be encoded as JSON is refused before anything is executed.
+func TestAJobThatIsNotJSON(t *testing.T) {
+	env := rondotest.New(t, pushing.Bind(func(ctx *orchestration.Context, _ push) (string, error) {
+		return "", jobpush.Push(ctx, "jobs", jobpush.Job{Data: 1}, jobpush.Job{Data: func() {}})
 	}))
 	h, err := pushing.Start(t.Context(), env, push{}, orchestration.ID("p"))
 	if err != nil {
@@ -179,23 +183,23 @@ func (b *broken) Do(ctx context.Context, name string, operations ...jobs.Operati
 
 func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	store := &broken{open(t), 2, func() {}}
-	if err := run(t, store, one("jobs", jobpush.Item{Item: 1})); err != nil || store.times != -1 {
+	if err := run(t, store, one("jobs", jobpush.Job{Data: 1})); err != nil || store.times != -1 {
 		t.Errorf("%d more times, %v", store.times, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("nobody waits any more")
 	store = &broken{open(t), 1, func() { cancel(why) }}
-	_, err := jobpush.Handler(store).Run(ctx, events.JSON{},
-		events.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`))
+	_, err := jobpushed.Handler(store).Run(ctx, codec.JSON{},
+		codec.Payload(`{"queue": "jobs", "items": [{"item": 1}]}`))
 	if !errors.Is(err, why) {
 		t.Errorf("%v, want that it ends with its context", err)
 	}
 }
 
-// Other codecs are the business of others: what is pushed is JSON.
+// A pushed job is JSON, whatever the codec of the orchestration is.
 func TestAnotherCodec(t *testing.T) {
 	store := open(t)
-	if err := run(t, store, one("jobs", jobpush.Item{Item: json.RawMessage(`{"n": 1}`)}),
+	if err := run(t, store, one("jobs", jobpush.Job{Data: json.RawMessage(`{"n": 1}`)}),
 		rondotest.UseCodec(shouting{})); err != nil {
 		t.Fatal(err)
 	}
@@ -206,14 +210,14 @@ func TestAnotherCodec(t *testing.T) {
 }
 
 // shouting is a codec whose payloads are no JSON.
-type shouting struct{ events.JSON }
+type shouting struct{ codec.JSON }
 
-func (s shouting) Encode(v any) (events.Payload, error) {
+func (s shouting) Encode(v any) (codec.Payload, error) {
 	p, err := s.JSON.Encode(v)
-	return append(events.Payload("!"), p...), err
+	return append(codec.Payload("!"), p...), err
 }
 
-func (s shouting) Decode(p events.Payload, v any) error {
+func (s shouting) Decode(p codec.Payload, v any) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -223,20 +227,20 @@ func (s shouting) Decode(p events.Payload, v any) error {
 	return s.JSON.Decode(p[1:], v)
 }
 
-// Nobody takes the name of the engine's activity by accident.
+// A registry refuses the name of the engine's activity.
 func TestTheNameIsTheEnginesOwn(t *testing.T) {
 	_, err := activity.NewRegistry(activity.Define[int,
-		int](jobpush.Activity).With(func(context.Context, int) (int, error) {
+		int](jobpush.Activity).Bind(func(context.Context, int) (int, error) {
 		return 0, nil
 	}))
 	if err == nil || !strings.Contains(err.Error(), `the prefix "rondo." is reserved for the engine`) {
 		t.Error(err)
 	}
-	if _, err := activity.NewBuiltInRegistry(jobpush.Handler(nil)); err != nil {
+	if _, err := activity.NewBuiltInRegistry(jobpushed.Handler(nil)); err != nil {
 		t.Error(err)
 	}
 	_, err = activity.NewBuiltInRegistry(activity.Define[int,
-		int]("mine").With(func(context.Context, int) (int, error) {
+		int]("mine").Bind(func(context.Context, int) (int, error) {
 		return 0, nil
 	}))
 	if err == nil || !strings.Contains(err.Error(), "none of the engine's own") {

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Client is what contracts need in order to talk to instances from outside. Package client connects
-// to a running system, package rondotest gives one for tests.
+// to a running system; package rondotest has one in virtual time for tests. Code that takes this
+// interface runs with both.
 type Client interface {
 	// Publish sends messages, those for one instance in their order. It returns when they are
 	// stored; when it returns an error, each may or may not have been stored, and may be published
@@ -24,42 +28,60 @@ type Client interface {
 	// start message, and what the instance did before that message was taken (or found to change
 	// nothing) does not count.
 	Outcome(ctx context.Context, instance, start string) (Outcome, error)
-	// NewID gives an id that nobody else has.
+	// ReadValue reads a value of an instance; ok is false if there is none.
+	ReadValue(ctx context.Context, instance, key string) (v codec.Payload, ok bool, err error)
+	// WaitForValue waits until an instance has a value, and reads it. It waits for an instance that
+	// does not exist yet. The error is [ErrNoValue] when the instance has ended without the value.
+	WaitForValue(ctx context.Context, instance, key string) (codec.Payload, error)
+	// ReadStatus reads the custom status of an instance. One that does not exist, or has never set
+	// its status, has version 0.
+	ReadStatus(ctx context.Context, instance string) (CustomStatus, error)
+	// WatchStatus gives the custom status of an instance, and then each change, until the instance
+	// has ended or the loop is left. It may skip a status that is replaced at once, but never the
+	// last. It waits for an instance that does not exist yet. An error ends the loop.
+	WatchStatus(ctx context.Context, instance string) iter.Seq2[CustomStatus, error]
+	// NewID gives an id that no other instance has.
 	NewID() string
 	// Now is the time from which delays are counted.
 	Now() time.Time
 	// Codec is the codec of the system.
-	Codec() events.Codec
+	Codec() codec.Codec
 }
 
 // Receipt is what became of a message.
 type Receipt struct {
 	// Taken says that the message has changed something: now, or when it came before.
 	Taken bool
-	// Reason says why, in a word: "taken", "duplicate", "exists", "nobody_waits", "has_ended" …
-	// Detail says it for people.
+	// Reason is one word: "taken", "duplicate", "exists", "no_waiter", "has_ended" … Detail
+	// explains it to a reader.
 	Reason, Detail string
 	// Status is how the instance stood then, if that is known.
 	Status string
 }
 
+// CustomStatus is a custom status, encoded. [Status] has it with its type.
+type CustomStatus struct {
+	Data    codec.Payload // empty: it is not set, or cleared
+	Version int64         // each change adds 1
+}
+
 // Outcome is how an instance ended.
 type Outcome struct {
-	Output events.Payload
-	Error  *events.Error // nil if it completed
+	Output codec.Payload
+	Error  *failure.Error // nil if it completed
 }
 
 // Handle is an instance as seen from outside.
 type Handle[Out any] struct {
 	ID     string
-	start  string // the start message, if what was there before it does not count
+	start  string // the start message, if an instance that was there before does not count
 	client Client
 }
 
 // Wait waits until the instance has ended and gives its result. The error is what the instance
-// failed with (an [Error]), or why waiting for it failed. An instance that was cancelled may have
-// both: the error, and what its code has returned (without an error of its own: what stands beside
-// one is dropped, as usual in Go).
+// failed with (a [failure.Error]), or why waiting for it failed. An instance that was cancelled may
+// have both: the error, and what its code has returned (without an error of its own: what stands
+// beside one is dropped, as usual in Go).
 func (h Handle[Out]) Wait(ctx context.Context) (Out, error) {
 	var out Out
 	o, err := h.client.Outcome(ctx, h.ID, h.start)
@@ -85,7 +107,7 @@ func (h Handle[Out]) Terminate(ctx context.Context, reason string) error {
 	return Control(ctx, h.client, h.ID, events.Terminate, reason)
 }
 
-// Suspend halts the instance; what comes for it is kept.
+// Suspend halts the instance. The engine keeps its messages until it is resumed.
 func (h Handle[Out]) Suspend(ctx context.Context, reason string) error {
 	return Control(ctx, h.client, h.ID, events.Suspend, reason)
 }
@@ -112,15 +134,30 @@ func Control(ctx context.Context, c Client, instance string, how events.How, rea
 		events.Message{ID: c.NewID(), Instance: instance, Content: &events.Control{How: how, Reason: reason}})
 }
 
-func publish[T any](ctx context.Context, c Client, instance, what, name string, v T,
-	content func(events.Payload) events.Content) error {
+// toInstance makes a message for an instance from outside, with data of a contract.
+func toInstance[T any](c Client, instance, what, name string, v T, content func(codec.Payload) events.Content) (
+	events.Message, error) {
 	data, err := c.Codec().Encode(v)
 	errs := []error{err, events.CheckName(what, name), events.CheckInstance(instance)}
 	if e := events.CheckPayload(what+" "+quote(name), data); e != nil {
 		errs = append(errs, e)
 	}
 	if err := errors.Join(errs...); err != nil {
+		return events.Message{}, err
+	}
+	return events.Message{ID: c.NewID(), Instance: instance, Content: content(data)}, nil
+}
+
+func publish(ctx context.Context, c Client, m events.Message, err error) error {
+	if err != nil {
 		return err
 	}
-	return c.Publish(ctx, events.Message{ID: c.NewID(), Instance: instance, Content: content(data)})
+	return c.Publish(ctx, m)
+}
+
+func deliver(ctx context.Context, c Client, m events.Message, err error) (Receipt, error) {
+	if err != nil {
+		return Receipt{}, err
+	}
+	return c.Deliver(ctx, m)
 }

@@ -9,18 +9,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// wire is a client that keeps what is published and gives prepared outcomes.
+// wire is a client that keeps published messages and gives prepared outcomes.
 type wire struct {
-	published []events.Message
-	delivered []events.Message
-	receipt   orchestration.Receipt
-	refuse    error
-	outcomes  map[string]orchestration.Outcome
-	ids       int
+	orchestration.Client // no method of it that is not below is called
+	published            []events.Message
+	delivered            []events.Message
+	receipt              orchestration.Receipt
+	refuse               error
+	outcomes             map[string]orchestration.Outcome
+	ids                  int
 }
 
 func (w *wire) Publish(_ context.Context, messages ...events.Message) error {
@@ -43,8 +46,8 @@ func (w *wire) Outcome(_ context.Context, instance, _ string) (orchestration.Out
 	return o, nil
 }
 
-func (w *wire) NewID() string       { w.ids++; return fmt.Sprint("new-", w.ids) }
-func (w *wire) Codec() events.Codec { return events.JSON{} }
+func (w *wire) NewID() string      { w.ids++; return fmt.Sprint("new-", w.ids) }
+func (w *wire) Codec() codec.Codec { return codec.JSON{} }
 
 var large = strings.Repeat("x", events.MaxPayload)
 
@@ -54,7 +57,7 @@ func TestStartTellsEverythingThatIsWrong(t *testing.T) {
 		orchestration.ID("i~1.2"), orchestration.Version("one"), orchestration.Attributes(map[string]string{"": "x"}))
 	mustSay(t, err, `the prefix "rondo." is reserved`, `instance id "i~1.2"`, `version "one"`, `attribute name`,
 		`input (bytes)`)
-	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
+	if !errors.Is(err, &failure.Error{Kind: failure.LimitExceeded}) {
 		t.Errorf("the limit cannot be told from %v", err)
 	}
 	_, err = orchestration.Define[chan int, string]("subject").Start(t.Context(), w, nil)
@@ -116,10 +119,10 @@ func TestStartThatMayHaveFailedGivesTheHandle(t *testing.T) {
 
 func TestWaitGivesOutputOrError(t *testing.T) {
 	w := &wire{outcomes: map[string]orchestration.Outcome{
-		"done":    {Output: events.Payload(`"out"`)},
+		"done":    {Output: codec.Payload(`"out"`)},
 		"empty":   {},
-		"failed":  {Error: &events.Error{Kind: events.Application, Type: "no_stock", Message: "none left"}},
-		"strange": {Output: events.Payload(`5`)},
+		"failed":  {Error: &failure.Error{Kind: failure.Application, Type: "no_stock", Message: "none left"}},
+		"strange": {Output: codec.Payload(`5`)},
 	}}
 	for id, want := range map[string]string{"done": `"out" <nil>`, "empty": `"" <nil>`, "failed": `"" none left`} {
 		out, err := subject.Handle(w, id).Wait(t.Context())
@@ -160,7 +163,7 @@ func TestControlRefuses(t *testing.T) {
 		`control "stop" is none of cancel, terminate, suspend and resume`)
 	err := orchestration.Control(t.Context(), w, "i", events.Cancel, strings.Repeat("x", events.MaxReason+1))
 	mustSay(t, err, "reason (bytes): 4097 is over the limit of 4096; say it in a sentence")
-	if !errors.Is(err, &events.Error{Kind: events.LimitExceeded}) {
+	if !errors.Is(err, &failure.Error{Kind: failure.LimitExceeded}) {
 		t.Errorf("the limit cannot be told from %v", err)
 	}
 	if len(w.published) != 0 {
@@ -172,13 +175,13 @@ func TestControlRefuses(t *testing.T) {
 func TestRaiseAndPush(t *testing.T) {
 	w := &wire{}
 	must(t, knock.Raise(t.Context(), w, "i", "hello"))
-	must(t, letters.Push(t.Context(), w, "i", "dear"))
+	must(t, letters.Send(t.Context(), w, "i", "dear"))
 	e, q := w.published[0], w.published[1]
 	if c, ok := e.Content.(*events.EventRaised); !ok || e.Instance != "i" || e.ID == "" || c.Name != "knock" ||
 		string(c.Data) != `"hello"` {
 		t.Errorf("raised %+v %+v", e, e.Content)
 	}
-	if c, ok := q.Content.(*events.QueueSent); !ok || q.Instance != "i" || q.ID == "" || c.Queue != "letters" ||
+	if c, ok := q.Content.(*events.MailboxMessage); !ok || q.Instance != "i" || q.ID == "" || c.Mailbox != "letters" ||
 		string(c.Data) != `"dear"` {
 		t.Errorf("pushed %+v %+v", q, q.Content)
 	}
@@ -186,9 +189,9 @@ func TestRaiseAndPush(t *testing.T) {
 	w.published = nil
 	mustSay(t, orchestration.DefineEvent[string]("").Raise(t.Context(), w, "", large), "event name: it is empty",
 		"instance id: it is empty", `event "" (bytes)`)
-	mustSay(t, orchestration.DefineQueue[string]("").Push(t.Context(), w, "", large), "queue name: it is empty",
-		"instance id: it is empty", `queue "" (bytes)`)
-	mustSay(t, orchestration.DefineQueue[func()]("q").Push(t.Context(), w, "i", nil), "encode func()")
+	mustSay(t, orchestration.DefineMailbox[string]("").Send(t.Context(), w, "", large), "mailbox name: it is empty",
+		"instance id: it is empty", `mailbox "" (bytes)`)
+	mustSay(t, orchestration.DefineMailbox[func()]("q").Send(t.Context(), w, "i", nil), "encode func()")
 	if len(w.published) != 0 {
 		t.Errorf("published %v", w.published)
 	}
@@ -196,7 +199,7 @@ func TestRaiseAndPush(t *testing.T) {
 
 func TestContractsHaveNames(t *testing.T) {
 	for _, name := range []string{subject.Name(), knock.Name(), letters.Name(),
-		orchestration.DefineKey[int]("key").Name()} {
+		orchestration.DefineValue[int]("key").Name()} {
 		if name == "" {
 			t.Error("a contract has lost its name")
 		}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Context is an orchestration's hold on the world. It belongs to the code it was given to: it must
@@ -28,7 +30,7 @@ func (ctx *Context) Name() string { return ctx.p.Host().Info().Name }
 // Version is the version of the code that this execution was started with, and keeps.
 func (ctx *Context) Version() string { return ctx.p.Host().Info().Version }
 
-// Parent is the id of the instance that waits for this one; empty if nobody does.
+// Parent is the id of the instance that waits for this one; empty if this one has no parent.
 func (ctx *Context) Parent() string {
 	if p := ctx.p.Host().Info().Parent; p != nil {
 		return p.Instance
@@ -36,7 +38,7 @@ func (ctx *Context) Parent() string {
 	return ""
 }
 
-// Attribute gives what was set at start under a name.
+// Attribute gives the value of an attribute that the start has set.
 func (ctx *Context) Attribute(name string) string { return ctx.p.Host().Info().Attributes[name] }
 
 // Now is the current time: the moment of whatever the code is reacting to. It is the same in every
@@ -104,41 +106,61 @@ func (ctx *Context) Timer(d time.Duration) *Future[time.Time] {
 
 // TimerAt gives a future that is ready at a moment; at once, if that moment has passed.
 func (ctx *Context) TimerAt(t time.Time) *Future[time.Time] {
+	t = storable(ctx, t)
+	return &Future[time.Time]{t: ctx.s.Timer(t), value: func(*coro.Task) (time.Time, error) { return t, nil }}
+}
+
+// storable replaces a moment before the year 1, which history cannot hold, by one that has passed
+// as well.
+func storable(ctx *Context, t time.Time) time.Time {
 	if events.Instant(t).IsZero() || t.UTC().Year() < 1 {
-		t = ctx.Now() // it has passed as well, and history can hold it
+		return ctx.Now()
 	}
-	return &Future[time.Time]{t: ctx.p.Timer(ctx.s, t), value: func(*coro.Task) (time.Time, error) { return t, nil }}
+	return t
 }
 
 // WithCancel gives a context of its own whose work can be cancelled together. Call cancel when it
 // is no longer needed, as with package context.
 func (ctx *Context) WithCancel() (scoped *Context, cancel func()) {
-	return ctx.scoped(ctx.s.Child())
+	return within(ctx.p, ctx.s.Child())
 }
 
-// WithTimeout is WithCancel with a time limit: when it is reached, what is still being waited for
-// gives ErrTimeout.
+// WithTimeout is WithCancel with a time limit. After the limit, each pending wait gives ErrTimeout.
 func (ctx *Context) WithTimeout(d time.Duration) (scoped *Context, cancel func()) {
-	return ctx.scoped(ctx.s.Limited(d))
+	return within(ctx.p, ctx.s.Until(ctx.Now().Add(d), "the time limit of "+d.String()))
 }
 
-// Shield gives a context for what must still be done when the instance is cancelled: cleaning up,
-// compensating. Once the instance is cancelled, it lasts at most for the given time.
+// WithDeadline is WithTimeout with a moment in place of a duration. When that moment has passed
+// already, the first wait gives ErrTimeout.
+func (ctx *Context) WithDeadline(t time.Time) (scoped *Context, cancel func()) {
+	return within(ctx.p, ctx.s.Until(storable(ctx, t), "the deadline "+t.UTC().Format(time.RFC3339Nano)))
+}
+
+// Shield gives a context for the work that remains after a cancellation: cleaning up, compensating.
+// Once the instance is cancelled, the context lasts at most for the given time.
 func (ctx *Context) Shield(atMost time.Duration) (shielded *Context, done func()) {
-	return ctx.scoped(ctx.s.Shielded(max(1, atMost)))
+	return within(ctx.p, ctx.s.Shielded(max(1, atMost)))
 }
 
-func (ctx *Context) scoped(s *coro.Scope) (*Context, func()) {
-	return &Context{p: ctx.p, s: s}, s.Close
+func within(p *coro.Program, s *coro.Scope) (*Context, func()) {
+	return &Context{p: p, s: s}, s.Close
 }
 
-// must stops the orchestration when its own code asks for the impossible.
-func (ctx *Context) must(err error) {
+func codecOf(ctx *Context) codec.Codec { return ctx.p.Host().Codec() }
+
+// must stops the orchestration with err, which is an error in its own code.
+func must(p *coro.Program, err error) {
 	if err != nil {
-		e := events.AsError(err)
-		e.Final = true
-		ctx.p.Stop(e)
+		e := failure.From(err)
+		e.NonRetryable = true
+		p.Stop(e)
 	}
 }
 
-func (ctx *Context) codec() events.Codec { return ctx.p.Host().Codec() }
+// note records a fact that a cancelled scope may record, too.
+func note(p *coro.Program, f events.Fact) error {
+	if _, refused := p.Note(f); refused != nil {
+		return refused
+	}
+	return nil
+}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -18,7 +18,7 @@ import (
 func TestContextKnowsTheInstance(t *testing.T) {
 	child := orchestration.Define[string, string]("child")
 	env := rondotest.New(t,
-		subject.With(func(ctx *oc, s string) (string, error) {
+		subject.Bind(func(ctx *oc, s string) (string, error) {
 			if s == "first" {
 				return subject.ContinueAsNew(ctx, "second")
 			}
@@ -26,7 +26,7 @@ func TestContextKnowsTheInstance(t *testing.T) {
 			return fmt.Sprint(ctx.Instance(), ctx.Execution(), ctx.Name(), ctx.Version(), ctx.Attribute("a"),
 				ctx.Attribute("b"), ctx.Parent(), "; ", c), err
 		}, orchestration.Version("1.2.3")),
-		child.With(func(ctx *oc, s string) (string, error) { return ctx.Instance() + " of " + ctx.Parent(), nil }),
+		child.Bind(func(ctx *oc, s string) (string, error) { return ctx.Instance() + " of " + ctx.Parent(), nil }),
 	)
 	h, err := subject.Start(t.Context(), env, "first", orchestration.ID("i"),
 		orchestration.Attributes(map[string]string{"a": "A"}))
@@ -71,7 +71,7 @@ func TestTimerGivesItsMoment(t *testing.T) {
 }
 
 func TestTimerBeyondALifetimeFails(t *testing.T) {
-	fails(t, &orchestration.Error{Kind: events.LimitExceeded}, func(ctx *oc, _ string) (string, error) {
+	fails(t, &failure.Error{Kind: failure.LimitExceeded}, func(ctx *oc, _ string) (string, error) {
 		return "", ctx.SleepUntil(ctx.Now().AddDate(1000, 0, 0))
 	}, nil, "check its unit")
 }
@@ -150,7 +150,7 @@ func TestWithCancel(t *testing.T) {
 		cancel()
 		_, err := f.Get(ctx)
 		_, after := echo.Call(scoped, "x")
-		send := knock.Send(scoped, "other", "x")
+		send := knock.RaiseFrom(scoped, "other", "x")
 		x, errX := echo.Call(ctx, "x")
 		return fmt.Sprint(before, " ", kindOf(err), " ", kindOf(scoped.Err()), " ", kindOf(after), " ",
 			kindOf(send), " ", x), errX
@@ -183,8 +183,73 @@ func TestWithTimeout(t *testing.T) {
 	}, nil)
 }
 
+func TestWithDeadline(t *testing.T) {
+	gives(t, "timeout: the deadline 2026-01-01T00:01:00Z was reached, after 1m0s", func(ctx *oc, _ string) (string,
+		error) {
+		began := ctx.Now()
+		limited, cancel := ctx.WithDeadline(began.Add(time.Minute))
+		defer cancel()
+		_, err := slow.Call(limited, "x")
+		return fmt.Sprint(kindOf(err), ": ", failure.From(err).Message, ", after ", ctx.Now().Sub(began)), nil
+	}, nil)
+	gives(t, "x in time", func(ctx *oc, _ string) (string, error) {
+		limited, cancel := ctx.WithDeadline(ctx.Now().Add(time.Minute))
+		x, err := echo.Call(limited, "x")
+		cancel()
+		if err := ctx.Sleep(time.Hour); err != nil {
+			return "", err
+		}
+		return x + " in time", err
+	}, nil)
+	for name, moment := range map[string]func(now time.Time) time.Time{
+		"2025-12-31T23:59:59Z": func(now time.Time) time.Time { return now.Add(-time.Second) },
+		"2025-12-31T23:59:58Z": func(now time.Time) time.Time { return now.Add(-2 * time.Second).Local() },
+	} {
+		gives(t, "timeout: the deadline "+name+" had passed already", func(ctx *oc, _ string) (string, error) {
+			limited, cancel := ctx.WithDeadline(moment(ctx.Now()))
+			defer cancel()
+			err := limited.Sleep(time.Second)
+			return fmt.Sprint(kindOf(err), ": ", failure.From(err).Message), nil
+		}, nil)
+	}
+	gives(t, "timeout timeout", func(ctx *oc, _ string) (string, error) { // no moment that history can hold
+		zero, cancel := ctx.WithDeadline(time.Time{})
+		defer cancel()
+		ancient, cancelAncient := ctx.WithDeadline(time.Date(-4000, 1, 1, 0, 0, 0, 0, time.UTC))
+		defer cancelAncient()
+		return kindOf(zero.Sleep(time.Second)) + " " + kindOf(ancient.Sleep(time.Second)), nil
+	}, nil)
+	gives(t, "the time limit of -1s had passed already", func(ctx *oc, _ string) (string, error) {
+		limited, cancel := ctx.WithTimeout(-time.Second)
+		defer cancel()
+		return failure.From(limited.Sleep(time.Second)).Message, nil
+	}, nil)
+}
+
+func TestWaitingUntilADeadline(t *testing.T) {
+	mail := orchestration.DefineMailbox[string]("mail")
+	gives(t, "timeout timeout <nil> after 2m0s", func(ctx *oc, _ string) (string, error) {
+		began := ctx.Now()
+		_, noEvent := knock.WaitUntil(ctx, began.Add(time.Minute))
+		_, noMail := mail.ReceiveUntil(ctx, began.Add(2*time.Minute))
+		return fmt.Sprint(kindOf(noEvent), " ", kindOf(noMail), " ", ctx.Err(), " after ", ctx.Now().Sub(began)), nil
+	}, nil)
+	gives(t, "hello message", func(ctx *oc, _ string) (string, error) {
+		deadline := ctx.Now().Add(time.Hour)
+		event, err := knock.WaitUntil(ctx, deadline)
+		if err != nil {
+			return "", err
+		}
+		message, err := mail.ReceiveUntil(ctx, deadline)
+		return event + " " + message, err
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		must(t, knock.Raise(t.Context(), env, h.ID, "hello"))
+		must(t, mail.Send(t.Context(), env, h.ID, "message"))
+	})
+}
+
 func TestWaitingWithATimeLimit(t *testing.T) {
-	mail := orchestration.DefineQueue[string]("mail")
+	mail := orchestration.DefineMailbox[string]("mail")
 	gives(t, "timeout timeout <nil> after 2m0s", func(ctx *oc, _ string) (string, error) {
 		began := ctx.Now()
 		_, noEvent := knock.WaitWithin(ctx, time.Minute)
@@ -200,14 +265,14 @@ func TestWaitingWithATimeLimit(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		if err := ctx.Sleep(time.Hour); err != nil { // the time limits are over, and nobody minds
+		if err := ctx.Sleep(time.Hour); err != nil { // the time limits are over, and no wait ends with them
 			return "", err
 		}
 		_, err = mail.ReceiveWithin(ctx, time.Hour)
 		return who + " " + letter + ", an hour later: " + kindOf(err), nil
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 		must(t, knock.Raise(t.Context(), env, h.ID, "who?"))
-		must(t, mail.Push(t.Context(), env, h.ID, "letter"))
+		must(t, mail.Send(t.Context(), env, h.ID, "letter"))
 		env.Settle()
 		env.Advance(3 * time.Hour)
 	})
@@ -230,7 +295,7 @@ func TestCallAll(t *testing.T) {
 		}
 		return fmt.Sprint(slowly, " ", children, " ", err, ", ", none, " ", errNone, ", ", some, " ",
 			len(partial.Unwrap()), " of 2"), nil
-	}, nil, half.With(func(ctx *oc, s string) (string, error) {
+	}, nil, half.Bind(func(ctx *oc, s string) (string, error) {
 		if s == "bad" {
 			return "", orchestration.Errorf("bad", "it is bad")
 		}
@@ -251,8 +316,8 @@ func TestACancelledInstanceKeepsWhatWentWrong(t *testing.T) {
 			_, err := knock.Wait(ctx)
 			return "", returned(err)
 		}, cancelIt(t))
-		var e *orchestration.Error
-		if !errors.As(err, &e) || e.Kind != events.CancelledError || e.Cause == nil ||
+		var e *failure.Error
+		if !errors.As(err, &e) || e.Kind != failure.Cancelled || e.Cause == nil ||
 			!strings.Contains(e.Cause.Error(), "the refund has failed") {
 			t.Errorf("got %v because of %v, want that it was cancelled and the refund has failed", err, e)
 		}
@@ -261,7 +326,7 @@ func TestACancelledInstanceKeepsWhatWentWrong(t *testing.T) {
 		_, err := knock.Wait(ctx)
 		return "", fmt.Errorf("stopped: %w", errors.Join(err, ctx.Err()))
 	}, cancelIt(t))
-	var e *orchestration.Error
+	var e *failure.Error
 	if !errors.As(err, &e) || e.Cause != nil {
 		t.Errorf("got %v because of %v, want only that it was cancelled", err, e.Cause)
 	}
@@ -315,7 +380,7 @@ func TestShieldLastsItsTime(t *testing.T) {
 	gives(" cancelled cancelled", time.Minute)
 }
 
-func TestShieldOfWhatIsUnderWay(t *testing.T) {
+func TestShieldOfWhatIsInFlight(t *testing.T) {
 	got := ""
 	fails(t, orchestration.ErrCancelled, func(ctx *oc, _ string) (string, error) {
 		shielded, done := ctx.Shield(2 * time.Hour)
@@ -359,7 +424,7 @@ func TestContextUsedAfterTheEnd(t *testing.T) {
 }
 
 func TestContextUsedElsewhere(t *testing.T) {
-	fails(t, &orchestration.Error{Kind: events.Panicked}, func(ctx *oc, _ string) (string, error) {
+	fails(t, &failure.Error{Kind: failure.Panicked}, func(ctx *oc, _ string) (string, error) {
 		return orchestration.Step(ctx, "s", func(context.Context) (string, error) { return ctx.NewID(), nil })
 	}, nil, "used outside of its orchestration", "orchestration.Go")
 }

@@ -3,13 +3,16 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Definition is the contract of an orchestration: its name and its types. It is shared by those who
-// implement it and those who start it.
+// Definition is the contract of an orchestration: its name and its types. The code that implements
+// it and the code that starts it share it.
 type Definition[In, Out any] struct{ name string }
 
 // Define makes a contract. Whether the name is good is checked when it is registered or used.
@@ -18,29 +21,29 @@ func Define[In, Out any](name string) Definition[In, Out] { return Definition[In
 // Name is the orchestration's name.
 func (d Definition[In, Out]) Name() string { return d.name }
 
-// With binds the code to the contract, as version 1.0.0 unless told otherwise:
+// Bind binds the code to the contract, as version 1.0.0 unless told otherwise:
 //
-//	Fulfil.With(fulfil)
-//	Fulfil.With(fulfilBySea, orchestration.Version("2.0.0"))
-func (d Definition[In, Out]) With(fn func(ctx *Context, in In) (Out, error), opts ...BindOption) Binding {
+//	Fulfil.Bind(fulfil)
+//	Fulfil.Bind(fulfilBySea, orchestration.Version("2.0.0"))
+func (d Definition[In, Out]) Bind(fn func(ctx *Context, in In) (Out, error), opts ...BindOption) Binding {
 	b := Binding{name: d.name, version: "1.0.0", input: inputOf[In]()}
 	if fn == nil {
 		b.err = errors.New("it has no function")
 		return b
 	}
-	b.code = func(p *coro.Program, s *coro.Scope, input events.Payload) (events.Payload, error) {
+	b.code = func(p *coro.Program, s *coro.Scope, input codec.Payload) (codec.Payload, error) {
 		ctx := &Context{p: p, s: s}
-		codec := ctx.codec()
+		enc := codecOf(ctx)
 		var in In
-		if err := codec.Decode(input, &in); err != nil {
-			return nil, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true,
+		if err := enc.Decode(input, &in); err != nil {
+			return nil, &failure.Error{Kind: failure.Application, Type: TypeMismatch, NonRetryable: true,
 				Message: "invalid input: " + err.Error()}
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		return codec.Encode(out)
+		return enc.Encode(out)
 	}
 	for _, o := range opts {
 		o.bind(&b)
@@ -72,27 +75,36 @@ func (d Definition[In, Out]) StartChild(ctx *Context, in In, opts ...ChildOption
 	for _, opt := range opts {
 		opt.child(&o)
 	}
-	input, err := ctx.codec().Encode(in)
-	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
+	input, err := codecOf(ctx).Encode(in)
+	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check(ctx.Now())); err != nil {
 		return failed[Out](ctx, what, err)
 	}
-	return decoded[Out](ctx, ctx.p.Child(ctx.s, &events.ChildStarted{
+	return decoded[Out](ctx, ctx.s.StartChild(&events.ChildStarted{
 		Name: d.name, Version: o.version, Instance: o.id, Input: input, ParentClose: o.parentClose,
+		Attributes: o.attributes,
 	}), what)
 }
 
-// Detach starts an instance that goes on by itself, and gives its id.
+// Detach starts an instance that goes on by itself, and gives its id. No result comes back: by
+// default, a start whose id is in use changes nothing, and the code does not learn of that. An
+// instance that is due later ([Delay], [At]) starts also if this one has ended by then.
 func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...DetachOption) (string, error) {
 	var o childOption
 	for _, opt := range opts {
 		opt.detach(&o)
 	}
-	input, err := ctx.codec().Encode(in)
-	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
-		return "", err
+	now := ctx.Now()
+	input, err := codecOf(ctx).Encode(in)
+	with, unfit := o.messages(codecOf(ctx))
+	if err = errors.Join(err, unfit, events.CheckName("orchestration", d.name), o.check(now)); err != nil {
+		return "", invalidCall("orchestration "+quote(d.name), err)
 	}
-	fact := &events.Launched{Name: d.name, Version: o.version, Instance: o.id, Input: input}
-	id, refused := ctx.p.Say(ctx.s, fact)
+	fact := &events.Launched{Name: d.name, Version: o.version, Instance: o.id, Input: input, Conflict: o.conflict,
+		Attributes: o.attributes, Messages: with}
+	if due := o.due(now); due.After(now) {
+		fact.NotBefore = events.Instant(due)
+	}
+	id, refused := ctx.s.Say(fact)
 	if refused != nil {
 		return "", refused
 	}
@@ -103,7 +115,7 @@ func (d Definition[In, Out]) Detach(ctx *Context, in In, opts ...DetachOption) (
 }
 
 // ContinueAsNew ends this execution and begins the next one with fresh history; the custom status,
-// the values and the unread queue messages go along. Return what it gives:
+// the values and the unread mailbox messages go along. Return what it gives:
 //
 //	return Counter.ContinueAsNew(ctx, state)
 func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...ContinueOption) (Out, error) {
@@ -112,8 +124,8 @@ func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...Continue
 	for _, opt := range opts {
 		opt.next(&o)
 	}
-	input, err := ctx.codec().Encode(in)
-	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check()); err != nil {
+	input, err := codecOf(ctx).Encode(in)
+	if err = errors.Join(err, events.CheckName("orchestration", d.name), o.check(ctx.Now())); err != nil {
 		return zero, err
 	}
 	return zero, &coro.ContinueAsNew{Name: d.name, Version: o.version, Input: input}
@@ -144,8 +156,13 @@ func (d Definition[In, Out]) Handle(c Client, id string) Handle[Out] {
 
 // failed is a future that fails at once.
 func failed[T any](ctx *Context, what string, err error) *Future[T] {
-	e := &events.Error{Kind: events.Application, Type: InvalidCall, Final: true, Source: what, Message: err.Error()}
-	return &Future[T]{t: ctx.p.Failed(e)}
+	return &Future[T]{t: ctx.p.Failed(invalidCall(what, err))}
+}
+
+// invalidCall is the error of a call with values that cannot be used.
+func invalidCall(what string, err error) *failure.Error {
+	return &failure.Error{Kind: failure.Application, Type: InvalidCall, NonRetryable: true, Source: what,
+		Message: err.Error()}
 }
 
 // ---- Options.
@@ -153,26 +170,29 @@ func failed[T any](ctx *Context, what string, err error) *Future[T] {
 // BindOption says how code is registered.
 type BindOption interface{ bind(*Binding) }
 
-// ChildOption says how a child is started, DetachOption how a detached instance, ContinueOption how
-// the next execution.
-type (
-	ChildOption    interface{ child(*childOption) }
-	DetachOption   interface{ detach(*childOption) }
-	ContinueOption interface{ next(*childOption) }
-)
+// ChildOption configures the start of a child: [ID], [Version], [Attributes], [Abandon]. A child
+// always rejects an id that is in use ([ErrConflict]), because its result belongs to its parent.
+type ChildOption interface{ child(*childOption) }
+
+// DetachOption configures the start of a detached instance: [ID], [Version], [Attributes], [Delay],
+// [At], [WithMessage], [UseExisting], [RestartFinished], [ReplaceRunning]. Each of them is a
+// [StartOption], too.
+type DetachOption interface{ detach(*childOption) }
+
+// ContinueOption configures the next execution of a continue-as-new.
+type ContinueOption interface{ next(*childOption) }
 
 type childOption struct {
-	id, version string
+	launch
 	parentClose events.ParentClose
-	idSet       bool
 }
 
-func (o childOption) check() error {
+func (o *childOption) check(now time.Time) error {
 	var err error
 	if o.idSet {
 		err = events.CheckChosenInstance(o.id)
 	}
-	return errors.Join(err, checkVersion(o.version))
+	return errors.Join(err, o.launch.check(now))
 }
 
 // Version names a version of an orchestration: the one that is registered, or the one that is
@@ -183,7 +203,7 @@ func Version(v string) VersionOption { return VersionOption(v) }
 type VersionOption string
 
 // IgnoreUnknownFields has inputs with fields that their type does not have accepted. At an
-// orchestration ([Definition.With]) it does so for all its starts, at [StartInstance] for one.
+// orchestration ([Definition.Bind]) it does so for all its starts, at [StartInstance] for one.
 // Otherwise a start by name with such a field fails at once, because the field may be mistyped.
 // Starts with a contract need no option: the compiler knows the fields, so an unknown one is from
 // newer code.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -70,19 +70,19 @@ func TestBadCallsAreErrorsOfTheCode(t *testing.T) {
 			_, err := orchestration.DefineEvent[int]("").Wait(ctx)
 			return err
 		}, "event name: it is empty"},
-		"event to whom": {func(ctx *oc) error { return knock.Send(ctx, "", "x") }, "instance id: it is empty"},
+		"event to whom": {func(ctx *oc) error { return knock.RaiseFrom(ctx, "", "x") }, "instance id: it is empty"},
 		"event data": {func(ctx *oc) error {
-			return orchestration.DefineEvent[func()]("e").Send(ctx, "other", nil)
+			return orchestration.DefineEvent[func()]("e").RaiseFrom(ctx, "other", nil)
 		}, "encode func()"},
-		"queue name": {func(ctx *oc) error {
-			_, err := orchestration.DefineQueue[int]("").Receive(ctx)
+		"mailbox name": {func(ctx *oc) error {
+			_, err := orchestration.DefineMailbox[int]("").Receive(ctx)
 			return err
-		}, "queue name: it is empty"},
+		}, "mailbox name: it is empty"},
 		"name of what sent": {func(ctx *oc) error {
-			return orchestration.DefineQueue[int]("rondo.q").Send(ctx, "other", 1)
+			return orchestration.DefineMailbox[int]("rondo.q").SendFrom(ctx, "other", 1)
 		}, `the prefix "rondo." is reserved`},
 		"value of whom": {func(ctx *oc) error {
-			_, err := orchestration.DefineKey[int]("k").ReadFrom(ctx, "").Get(ctx)
+			_, err := orchestration.DefineValue[int]("k").ReadFrom(ctx, "").Get(ctx)
 			return err
 		}, "instance id: it is empty"},
 	} {
@@ -107,11 +107,11 @@ func TestInputOfAnotherType(t *testing.T) {
 
 func TestOutputOfAnotherType(t *testing.T) {
 	env := rondotest.New(t,
-		subject.With(func(ctx *oc, _ string) (string, error) {
+		subject.Bind(func(ctx *oc, _ string) (string, error) {
 			n, err := orchestration.Define[string, int]("kid").Call(ctx, "x")
 			return fmt.Sprint(n), err
 		}),
-		kid.With(func(*oc, string) (string, error) { return "five", nil }),
+		kid.Bind(func(*oc, string) (string, error) { return "five", nil }),
 	)
 	h, err := subject.Start(t.Context(), env, "in")
 	must(t, err)
@@ -124,7 +124,7 @@ func TestOutputOfAnotherType(t *testing.T) {
 
 func TestOutputThatCannotBeEncoded(t *testing.T) {
 	d := orchestration.Define[string, func()]("subject")
-	env := rondotest.New(t, d.With(func(*oc, string) (func(), error) { return func() {}, nil }))
+	env := rondotest.New(t, d.Bind(func(*oc, string) (func(), error) { return func() {}, nil }))
 	h, err := d.Start(t.Context(), env, "in")
 	must(t, err)
 	_, err = h.Wait(t.Context())
@@ -132,7 +132,7 @@ func TestOutputThatCannotBeEncoded(t *testing.T) {
 }
 
 // patient is a child that waits for a knock.
-var patient = kid.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) })
+var patient = kid.Bind(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) })
 
 func TestChildEndsWithItsParentUnlessAbandoned(t *testing.T) {
 	const never = round.Status("")
@@ -160,7 +160,7 @@ func TestChildEndsWithItsParentUnlessAbandoned(t *testing.T) {
 				env = e
 				e.Advance(time.Hour)
 			}, patient)
-			if row, _ := env.Row("kid"); row.Status != c.want {
+			if row, _ := env.Instance("kid"); row.Status != string(c.want) {
 				t.Errorf("the child is %s, want %s", row.Status, c.want)
 			}
 		})
@@ -193,7 +193,7 @@ func TestChildFromOutside(t *testing.T) {
 
 func TestChildOfAVersion(t *testing.T) {
 	say := func(s string, opts ...orchestration.BindOption) orchestration.Binding {
-		return kid.With(func(ctx *oc, _ string) (string, error) { return s + ctx.Version(), nil }, opts...)
+		return kid.Bind(func(ctx *oc, _ string) (string, error) { return s + ctx.Version(), nil }, opts...)
 	}
 	var env *rondotest.Env
 	gives(t, "new2.0.0 old1.0.0 kid-2", func(ctx *oc, _ string) (string, error) {
@@ -227,7 +227,7 @@ func TestGeneratedIDs(t *testing.T) {
 		_, err = kid.Call(ctx, "x")
 		return fmt.Sprint(strings.HasPrefix(id, "i~")), err
 	}, func(e *rondotest.Env, _ orchestration.Handle[string]) { env = e },
-		kid.With(func(ctx *oc, s string) (string, error) { return s, nil }))
+		kid.Bind(func(ctx *oc, s string) (string, error) { return s, nil }))
 	ids := env.Instances()
 	if len(ids) != 3 || len(slices.Compact(slices.Sorted(slices.Values(ids)))) != 3 {
 		t.Errorf("instances %q", ids)
@@ -235,7 +235,7 @@ func TestGeneratedIDs(t *testing.T) {
 }
 
 func TestContinueAsNewTakesThingsAlong(t *testing.T) {
-	sum, stage := orchestration.DefineKey[int]("sum"), orchestration.DefineStatus[string]()
+	sum, stage := orchestration.DefineValue[int]("sum"), orchestration.DefineStatus[string]()
 	gives(t, "execution 3, sum 6, status second, 1 unread", func(ctx *oc, in string) (string, error) {
 		n, _, err := sum.Get(ctx)
 		if err != nil {
@@ -246,7 +246,7 @@ func TestContinueAsNewTakesThingsAlong(t *testing.T) {
 			return fmt.Sprintf("execution %d, sum %d, status %s, %d unread", ctx.Execution(), n, s, letters.Len(ctx)),
 				err
 		}
-		if err := ctx.Sleep(time.Minute); err != nil { // all letters come meanwhile
+		if err := ctx.Sleep(time.Minute); err != nil { // all messages arrive meanwhile
 			return "", err
 		}
 		letter, err := letters.Receive(ctx)
@@ -259,7 +259,7 @@ func TestContinueAsNewTakesThingsAlong(t *testing.T) {
 		return subject.ContinueAsNew(ctx, next)
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 		for _, letter := range []string{"a", "bcdef", "unread"} {
-			must(t, letters.Push(t.Context(), env, h.ID, letter))
+			must(t, letters.Send(t.Context(), env, h.ID, letter))
 		}
 	})
 }
@@ -283,8 +283,8 @@ func TestErrorsOfOrchestrations(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	wrapped := fmt.Errorf("order 7: %w", err)
-	var e *orchestration.Error
-	if !errors.As(wrapped, &e) || e.Kind != events.Application || e.Type != "no_stock" {
+	var e *failure.Error
+	if !errors.As(wrapped, &e) || e.Kind != failure.Application || e.Type != "no_stock" {
 		t.Errorf("got %+v", e)
 	}
 	for _, sentinel := range []error{orchestration.ErrCancelled, orchestration.ErrTimeout, orchestration.ErrTerminated,

@@ -1,4 +1,5 @@
-// Package orchestration is for those who write orchestrations and those who start them.
+// Package orchestration is for code that implements orchestrations, and for clients that start
+// them.
 //
 // # What an orchestration is
 //
@@ -12,38 +13,38 @@
 // running orchestration is called an instance and has an id. It may wait for years; while it waits,
 // it costs nothing but the storage of its history.
 //
-// Two rules follow. What touches the world happens in activities and steps, not in the function
-// itself. And the function must do the same each time it is run along the same history; "What the
-// code must not do" below says what that means.
+// Two rules follow. Side effects happen in activities and steps, not in the function itself. And
+// the function must do the same each time it is run along the same history; "What the code must not
+// do" below says what that means.
 //
 // # Contracts
 //
-// A contract is a name with types. Contracts are variables in a package of their own, which
-// everybody imports: those who write the code, those who start orchestrations, those who send them
+// A contract is a name with types. Contracts are variables in a package of their own. The code of
+// orchestrations and activities imports it, and so do clients that start orchestrations and raise
 // events.
 //
 //	var (
 //		Fulfil  = orchestration.Define[Order, Receipt]("fulfil")
-//		Charge  = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.Timeout(time.Minute))
+//		Charge  = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.StartToClose(time.Minute))
 //		Approve = orchestration.DefineEvent[Approval]("approve")
 //	)
 //
-// With binds code to a contract. A process is put together from such bindings:
+// Bind binds code to a contract. A process is put together from such bindings:
 //
-//	Fulfil.With(fulfil) // func fulfil(ctx *orchestration.Context, o Order) (Receipt, error)
-//	Charge.With(charge) // func charge(ctx context.Context, o Order) (Receipt, error)
+//	Fulfil.Bind(fulfil) // func fulfil(ctx *orchestration.Context, o Order) (Receipt, error)
+//	Charge.Bind(charge) // func charge(ctx context.Context, o Order) (Receipt, error)
 //
-// Anybody with a [Client] can start an instance and wait for its result. The id says what it is
-// about; of all starts with the same id one counts, so a start can safely be sent again. Without
-// [ID] it gets a new id.
+// A program with a [Client] can start an instance and wait for its result. The id is that of the
+// business: of all starts with the same id one counts, so a start can safely be sent again. Without
+// [ID] the instance gets a new id.
 //
 //	order, err := Fulfil.Start(ctx, client, o, orchestration.ID("order-7"))
 //	receipt, err := order.Wait(ctx)
 //
-// What happens if there is an instance of that id can be said, too: [UseExisting] is how it is,
-// [RejectExisting] makes the start fail, [RestartFinished] begins anew what has ended,
-// [ReplaceRunning] whatever there is. [Delay] and [At] let it begin later, and [WithMessage] gives
-// it a message along.
+// An option decides about an instance of that id that exists already: [UseExisting] (default) keeps
+// it, [RejectExisting] makes the start fail, [RestartFinished] restarts an instance that has ended,
+// [ReplaceRunning] replaces it in any state. [Delay] and [At] let it begin later, and [WithMessage]
+// gives it a message along.
 //
 // The [Handle] that Start gives can also cancel, suspend, resume and terminate the instance.
 //
@@ -60,9 +61,9 @@
 // the call:
 //
 //	receipt, err := Charge.Call(ctx, o,
-//		activity.Retry(5, activity.Fixed(time.Second), activity.Except("card_declined")),
-//		activity.Timeout(time.Minute),      // for each attempt
-//		activity.TimeoutOverall(time.Hour), // for all of them, and the delays between them
+//		activity.Retry(5, activity.Fixed(time.Second), activity.NonRetryableTypes("card_declined")),
+//		activity.StartToClose(time.Minute),      // for each attempt
+//		activity.ScheduleToClose(time.Hour), // for all of them, and the delays between them
 //	)
 //	switch {
 //	case errors.Is(err, orchestration.ErrTimeout): // it took too long
@@ -76,8 +77,8 @@
 // # Steps
 //
 // A step is a short side effect that needs no worker: a lookup, a small request. The orchestrator
-// runs it itself and remembers its result. It takes Retry, Timeout and TimeoutOverall of package
-// activity.
+// runs it itself and remembers its result. It takes Retry, StartToClose and ScheduleToClose of
+// package activity.
 //
 //	rate, err := orchestration.Step(ctx, "rate", func(ctx context.Context) (float64, error) {
 //		return rates.Get(ctx, "EUR")
@@ -85,7 +86,7 @@
 //
 // # Futures and timers
 //
-// Call, Step, Sleep, Wait (for an event) and Receive (from a queue) wait. Start, StartChild,
+// Call, Step, Sleep, Wait (for an event) and Receive (from a mailbox) wait. Start, StartChild,
 // StartStep, Timer and Next do the same things and give a [Future] at once. Get waits for the
 // result of a future.
 //
@@ -93,21 +94,21 @@
 //
 //	reminder := ctx.Timer(time.Hour)
 //	answer := Question.Start(ctx, q)
-//	if ctx.WaitAny(answer, reminder) == reminder { … } // the answer can still be waited for
+//	if ctx.Select(answer, reminder) == reminder { … } // the answer can still be waited for
 //	a, err := answer.Get(ctx)
 //
-// # Waiting for people
+// # External events
 //
-// An [Event] goes to an instance and is for whoever waits there for its name at that moment.
-// [Context.Select] waits for the first of several futures and cancels the others.
+// An [Event] goes to an instance that waits for its name at that moment.
+// [Context.Race] waits for the first of several futures and cancels the others.
 //
 //	approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
-//	switch ctx.Select(approval, deadline) {
+//	switch ctx.Race(approval, deadline) {
 //	case approval:
 //		a, err := approval.Get(ctx)
 //		…
 //	case deadline:
-//		return none, orchestration.Errorf("not_approved", "nobody approved it within a day")
+//		return none, orchestration.Errorf("not_approved", "not approved within a day")
 //	default:
 //		return none, ctx.Err() // the instance was cancelled meanwhile
 //	}
@@ -122,16 +123,16 @@
 //	err := Approve.Raise(ctx, client, "order-7", Approval{By: "ann"})
 //	err := Approve.Send(ctx, "order-7", Approval{By: "ann"})
 //
-// An event that nobody waits for is dropped. So begin to wait before you tell anybody to raise it,
-// or use a queue.
+// The engine drops an event that the instance does not wait for. So begin to wait before you ask a
+// client to raise it, or use a mailbox.
 //
-// # Queues
+// # Mailboxes
 //
-// A [Queue] is a mailbox. Its messages are kept in order until they are read, also while nobody
-// reads, and when the instance continues as new. A message is read once. Outside, Push puts one in;
-// between instances, Send.
+// The messages of a [Mailbox] are kept in order until they are read, also when the
+// instance continues as new. A message is read once. Outside, Send puts one in; between instances,
+// Send.
 //
-//	var Items = orchestration.DefineQueue[Item]("items")
+//	var Items = orchestration.DefineMailbox[Item]("items")
 //
 //	item, err := Items.Receive(ctx)
 //	item, ok, err := Items.TryReceive(ctx) // does not wait
@@ -168,21 +169,24 @@
 //		return Pack.Call(ctx, box)
 //	})
 //
-// What a branch has started and not finished is cancelled when the branch returns. The same holds
-// for the orchestration itself.
+// When a branch returns, the engine cancels the calls that it has started and not finished. The
+// same holds for the orchestration itself.
 //
 // # Children
 //
 // An orchestration calls another one as it calls an activity. The child is an instance of its own,
-// with its own history; if nothing else is said, its id is made from the parent's.
+// with its own history. Default of its id: the id of the parent and the event.
 //
 //	parcel, err := Deliver.Call(ctx, address)
 //	parcel := Deliver.StartChild(ctx, address, orchestration.ID("delivery-7")) // a future
 //
 // A child is cancelled when its parent ends or no longer waits for it. With [Abandon] it goes on.
-// Detach starts an instance that nobody waits for:
+// Detach starts an instance without waiting for it:
 //
 //	id, err := Welcome.Detach(ctx, user)
+//	id, err := Remind.Detach(ctx, user, orchestration.Delay(7*24*time.Hour))
+//
+// Both take options of starts: [ChildOption] and [DetachOption] list them.
 //
 // # Going on for ever
 //
@@ -208,7 +212,7 @@
 //
 //	var (
 //		Progress = orchestration.DefineStatus[string]()
-//		Balance  = orchestration.DefineKey[int]("balance")
+//		Balance  = orchestration.DefineValue[int]("balance")
 //	)
 //
 //	Progress.Set(ctx, "packing")
@@ -220,16 +224,16 @@
 //
 // When an instance is cancelled, all its waits end at once with [ErrCancelled], and new ones give
 // the same; [Context.Err] tells. The code returns when it likes, but the instance counts as
-// cancelled. Select gives nil then: none of its cases is taken.
+// cancelled. Race gives nil then: none of its cases is taken.
 //
-// What must be done in spite of it is done with a shielded context. The time is a bound from when
-// the instance is cancelled.
+// Use a shielded context for work that remains after a cancellation. The time is a bound that
+// counts from the cancellation.
 //
 //	shielded, done := ctx.Shield(time.Hour)
 //	defer done()
 //	_, err := Refund.Call(shielded, receipt)
 //
-// A [Saga] remembers how to undo what was done, and undoes it in reverse order, shielded:
+// A [Saga] keeps the functions that undo earlier steps, and runs them in reverse order, shielded:
 //
 //	var undo orchestration.Saga
 //	room, err := Hotel.Call(ctx, trip)
@@ -241,8 +245,8 @@
 //	}
 //
 // A part of the work can be cancelled by itself: [Future.Cancel] for one call, [Context.WithCancel]
-// and [Context.WithTimeout] for several. What was started with a context is cancelled with it; a
-// Get with a limited context stops waiting, and leaves what was started elsewhere going.
+// and [Context.WithTimeout] for several. A context cancels the calls that were started with it. A
+// Get with a limited context stops waiting; calls that were started with another context go on.
 //
 //	limited, done := ctx.WithTimeout(time.Minute)
 //	defer done()
@@ -257,8 +261,8 @@
 // make a change. A new version runs beside the old one: running instances keep theirs, new ones get
 // the newest, or what [Registry.Pin] says.
 //
-//	Fulfil.With(fulfil)
-//	Fulfil.With(fulfilBySea, orchestration.Version("2.0.0"))
+//	Fulfil.Bind(fulfil)
+//	Fulfil.Bind(fulfilBySea, orchestration.Version("2.0.0"))
 //
 // For a small change, [Context.Patched] is true for instances that come to this place for the first
 // time with the new code, and false for those that have passed it:
@@ -269,8 +273,7 @@
 //
 // When the last of the old instances has ended, the condition can be taken away.
 //
-// Changes of plain computations, and of the data that calls are made with, need neither: what was
-// recorded stands.
+// Changes of plain computations, and of the data of calls, need neither: the recorded data stands.
 //
 // # What the code must not do
 //
@@ -278,23 +281,23 @@
 //
 //   - No clock: [Context.Now] and [Context.Sleep], not time.Now and time.Sleep.
 //   - No ids or random numbers of its own: [Context.NewID] and [Context.Rand].
-//   - No goroutines, channels, locks or select: [Go], futures and [Context.Select].
+//   - No goroutines, channels, locks or select: [Go], futures, [Context.Race] and [Context.Select].
 //   - No network, files, databases or environment: activities and steps.
 //   - No variables from outside that can change: take them as input, or read them in a step.
-//   - No ranging over a map when the order matters to what is called: sort the keys.
+//   - No ranging over a map when the order of calls depends on it: sort the keys.
 //   - No log but [Context.Logger], or each replay logs again.
 //   - No context used after its function has returned, or inside of steps.
 //
 // # Limits
 //
-// Each limit protects somebody from a mistake. Breaking one is an error that says what to do: an
+// Each limit protects the system from a mistake. Breaking one is an error that says what to do: an
 // error of the call, or, where there is no call that could give it, the end of the instance.
 //
 //   - an input, output, event or message: 960 KiB. Keep larger data in a store, and pass a
 //     reference.
 //   - names: 128 bytes; instance ids: 256 bytes
 //   - the custom status: 256 KiB; values: 256 of 64 KiB each
-//   - unread queue messages: 10,000 and 16 MiB; further ones are dead-lettered
+//   - unread mailbox messages: 10,000 and 16 MiB; further ones are dead-lettered
 //   - going on at once in one execution: 20,000 activities, timers, waits and children
 //   - history of one execution: 100,000 events and 64 MiB. [Context.ShouldContinueAsNew] speaks up
 //     long before.
@@ -307,7 +310,7 @@
 // [package rondotest] runs orchestrations in memory, with virtual time, and with activities real or
 // faked:
 //
-//	env := rondotest.New(t, Fulfil.With(fulfil), Charge.With(fakeCharge))
+//	env := rondotest.New(t, Fulfil.Bind(fulfil), Charge.Bind(fakeCharge))
 //	order, err := Fulfil.Start(t.Context(), env, o, orchestration.ID("order-7"))
 //	env.Advance(time.Hour)
 //	err = Approve.Raise(t.Context(), env, "order-7", Approval{By: "ann"})

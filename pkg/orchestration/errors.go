@@ -4,32 +4,31 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
-
-// Error is what went wrong with an activity, a step, a child or an instance. errors.As finds it;
-// its Kind and Type are for programs, its message is for people.
-type Error = events.Error
 
 // What errors.Is can ask of any error that came from an activity, a step, a child or a wait.
 var (
 	// ErrCancelled: it was cancelled, or this code was.
-	ErrCancelled error = &events.Error{Kind: events.CancelledError}
+	ErrCancelled error = &failure.Error{Kind: failure.Cancelled}
 	// ErrTimeout: a time limit was reached; the Type of the Error says which.
-	ErrTimeout error = &events.Error{Kind: events.Timeout}
+	ErrTimeout error = &failure.Error{Kind: failure.Timeout}
 	// ErrTerminated: the child was ended from outside.
-	ErrTerminated error = &events.Error{Kind: events.TerminatedError}
+	ErrTerminated error = &failure.Error{Kind: failure.Terminated}
 	// ErrConflict: the id for the child is in use.
-	ErrConflict error = &events.Error{Kind: events.Conflict}
+	ErrConflict error = &failure.Error{Kind: failure.Conflict}
 )
 
-// Errorf makes an error of a type of the author's, for whoever started the orchestration to tell
-// apart. The format is that of [fmt.Errorf]; of a wrapped error, what history can hold is kept as
-// the cause.
-func Errorf(typ, format string, args ...any) error { return events.Wrapf(typ, format, args...) }
+// Errorf makes an error of a type that the caller of the orchestration can tell apart. The format
+// is that of [fmt.Errorf]. The cause keeps the part of a wrapped error that history can hold.
+func Errorf(typ, format string, args ...any) error { return failure.Wrapf(typ, format, args...) }
 
 // OfType is a target for errors.Is: an application error of this type.
-func OfType(typ string) error { return &events.Error{Kind: events.Application, Type: typ} }
+func OfType(typ string) error { return &failure.Error{Kind: failure.Application, Type: typ} }
+
+// ErrNoValue is what errors.Is can ask of the error of [Value.WaitFor] when the instance has ended
+// without setting the value.
+var ErrNoValue = errors.New("it has ended without this value")
 
 // ErrExists is what errors.Is can ask of the error of a start that was to find no instance of its
 // id: see [RejectExisting].
@@ -42,6 +41,7 @@ type ExistsError struct {
 	Status string
 }
 
+// Error names the instance and the options that start it all the same.
 func (e *ExistsError) Error() string {
 	status := ""
 	if e.Status != "" {

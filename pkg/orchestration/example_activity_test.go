@@ -19,18 +19,18 @@ func Example_retry() {
 	var (
 		pay      = orchestration.Define[int, string]("pay")
 		withdraw = activity.Define[int, string]("withdraw",
-			activity.Retry(5, activity.Fixed(time.Second), activity.Except("card_declined")))
+			activity.Retry(5, activity.Fixed(time.Second), activity.NonRetryableTypes("card_declined")))
 	)
 	env := rondotest.New(t,
-		pay.With(func(ctx *orchestration.Context, cents int) (string, error) {
+		pay.Bind(func(ctx *orchestration.Context, cents int) (string, error) {
 			receipt, err := withdraw.Call(ctx, cents)
 			if errors.Is(err, orchestration.OfType("card_declined")) {
 				return "ask for another card", nil
 			}
 			return receipt, err
 		}),
-		withdraw.With(func(ctx context.Context, cents int) (string, error) {
-			attempt := activity.InfoOf(ctx).Attempt
+		withdraw.Bind(func(ctx context.Context, cents int) (string, error) {
+			attempt := activity.Info(ctx).Attempt
 			switch {
 			case cents > 1000:
 				return "", activity.Errorf("card_declined", "the limit is 1000")
@@ -52,8 +52,8 @@ func Example_retry() {
 	// ask for another card <nil>
 }
 
-// Timeout bounds one attempt, TimeoutOverall all of them together. The type of the error says which
-// limit it was.
+// StartToClose bounds one attempt, ScheduleToClose all of them together. The type of the error says
+// which limit it was.
 func Example_timeouts() {
 	t := newT()
 	defer t.end()
@@ -63,10 +63,10 @@ func Example_timeouts() {
 		render = activity.Define[string, string]("render")
 	)
 	env := rondotest.New(t,
-		report.With(func(ctx *orchestration.Context, title string) (string, error) {
+		report.Bind(func(ctx *orchestration.Context, title string) (string, error) {
 			page, err := render.Call(ctx, title,
-				activity.Timeout(time.Minute),
-				activity.TimeoutOverall(time.Hour),
+				activity.StartToClose(time.Minute),
+				activity.ScheduleToClose(time.Hour),
 				activity.Retry(3, activity.Fixed(10*time.Second)))
 			if errors.Is(err, orchestration.ErrTimeout) {
 				ctx.Logger().Warn("rendering is too slow", "error", err)
@@ -74,7 +74,7 @@ func Example_timeouts() {
 			}
 			return page, err
 		}),
-		rondotest.Takes(render.With(func(_ context.Context, title string) (string, error) {
+		rondotest.Takes(render.Bind(func(_ context.Context, title string) (string, error) {
 			return title, nil
 		}), time.Hour),
 	)
@@ -102,7 +102,7 @@ func ExampleStep() {
 	}
 	convert := orchestration.Define[int, int]("convert")
 	env := rondotest.New(t, rondotest.Cold(), // forgets the instance before each round, so that the code is replayed
-		convert.With(func(ctx *orchestration.Context, amount int) (int, error) {
+		convert.Bind(func(ctx *orchestration.Context, amount int) (int, error) {
 			rate, err := orchestration.Step(ctx, "rate", exchangeRate, activity.Retry(3))
 			if err != nil {
 				return 0, err
@@ -124,8 +124,8 @@ func ExampleStep() {
 	// asked 1 time
 }
 
-// Errors keep their type and their details on the way from an activity through a child to whoever
-// waits.
+// Errors keep their type and their details on the way from an activity through a child to the
+// caller.
 func ExampleError() {
 	t := newT()
 	defer t.end()
@@ -133,17 +133,17 @@ func ExampleError() {
 	type Shortage struct{ Missing int }
 	var (
 		order = orchestration.Define[int, string]("order")
-		pick  = activity.Define[int, string]("pick", activity.Retry(3, activity.Except("out_of_stock")))
+		pick  = activity.Define[int, string]("pick", activity.Retry(3, activity.NonRetryableTypes("out_of_stock")))
 	)
 	env := rondotest.New(t,
-		order.With(func(ctx *orchestration.Context, n int) (string, error) {
+		order.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 			box, err := pick.Call(ctx, n)
 			if err != nil {
 				return "", fmt.Errorf("order of %d: %w", n, err)
 			}
 			return box, nil
 		}),
-		pick.With(func(_ context.Context, n int) (string, error) {
+		pick.Bind(func(_ context.Context, n int) (string, error) {
 			return "", activity.WithDetails(activity.Errorf("out_of_stock", "there are not %d", n),
 				Shortage{Missing: n - 3})
 		}),

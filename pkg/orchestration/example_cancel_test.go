@@ -11,8 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// When an instance is cancelled, every wait ends with ErrCancelled. What must still be done is done
-// with a shielded context.
+// When an instance is cancelled, every wait ends with ErrCancelled. A shielded context serves the
+// work that remains.
 func ExampleContext_Shield() {
 	t := newT()
 	defer t.end()
@@ -23,7 +23,7 @@ func ExampleContext_Shield() {
 		destroy = activity.Define[string, bool]("destroy-machine", activity.Retry(10))
 	)
 	env := rondotest.New(t,
-		rent.With(func(ctx *orchestration.Context, size string) (string, error) {
+		rent.Bind(func(ctx *orchestration.Context, size string) (string, error) {
 			machine, err := create.Call(ctx, size)
 			if err != nil {
 				return "", err
@@ -34,8 +34,8 @@ func ExampleContext_Shield() {
 			_, destroyErr := destroy.Call(shielded, machine)
 			return "a month on " + machine, errors.Join(err, destroyErr)
 		}),
-		create.With(func(context.Context, string) (string, error) { return "m-1", nil }),
-		destroy.With(func(_ context.Context, machine string) (bool, error) {
+		create.Bind(func(context.Context, string) (string, error) { return "m-1", nil }),
+		destroy.Bind(func(_ context.Context, machine string) (bool, error) {
 			fmt.Println("destroyed", machine)
 			return true, nil
 		}),
@@ -69,7 +69,7 @@ func ExampleSaga() {
 		cancel = activity.Define[string, bool]("cancel", activity.Retry(10))
 	)
 	env := rondotest.New(t,
-		trip.With(func(ctx *orchestration.Context, parts []string) (string, error) {
+		trip.Bind(func(ctx *orchestration.Context, parts []string) (string, error) {
 			var undo orchestration.Saga
 			for _, part := range parts {
 				booking, err := book.Call(ctx, part)
@@ -83,14 +83,14 @@ func ExampleSaga() {
 			}
 			return "bon voyage", nil
 		}),
-		book.With(func(_ context.Context, part string) (string, error) {
+		book.Bind(func(_ context.Context, part string) (string, error) {
 			if part == "car" {
-				return "", activity.Final(activity.Errorf("sold_out", "there is no car"))
+				return "", activity.NonRetryable(activity.Errorf("sold_out", "there is no car"))
 			}
 			fmt.Println("book", part)
 			return part, nil
 		}),
-		cancel.With(func(_ context.Context, booking string) (bool, error) {
+		cancel.Bind(func(_ context.Context, booking string) (bool, error) {
 			fmt.Println("cancel", booking)
 			return true, nil
 		}),
@@ -109,8 +109,8 @@ func ExampleSaga() {
 	// activity "book": there is no car
 }
 
-// A time limit for several calls together. What is not done by then is cancelled and gives
-// ErrTimeout.
+// A time limit for several calls together. At the limit, the engine cancels unfinished calls, and
+// they give ErrTimeout.
 func ExampleContext_WithTimeout() {
 	t := newT()
 	defer t.end()
@@ -121,7 +121,7 @@ func ExampleContext_WithTimeout() {
 		rank   = activity.Define[string, string]("rank")
 	)
 	env := rondotest.New(t,
-		answer.With(func(ctx *orchestration.Context, question string) (string, error) {
+		answer.Bind(func(ctx *orchestration.Context, question string) (string, error) {
 			limited, done := ctx.WithTimeout(10 * time.Second)
 			defer done()
 			found, err := search.Call(limited, question)
@@ -133,10 +133,10 @@ func ExampleContext_WithTimeout() {
 			}
 			return found, err
 		}),
-		rondotest.Takes(search.With(func(_ context.Context, q string) (string, error) {
+		rondotest.Takes(search.Bind(func(_ context.Context, q string) (string, error) {
 			return q, nil
 		}), 4*time.Second),
-		rondotest.Takes(rank.With(func(_ context.Context, q string) (string, error) { return q, nil }), 8*time.Second),
+		rondotest.Takes(rank.Bind(func(_ context.Context, q string) (string, error) { return q, nil }), 8*time.Second),
 	)
 	h, err := answer.Start(t.Context(), env, "why?")
 	if err != nil {
@@ -147,7 +147,7 @@ func ExampleContext_WithTimeout() {
 	// ask me again later <nil>
 }
 
-// Cancel stops what nobody needs any more.
+// Cancel stops calls whose results the code does not need any more.
 func ExampleFuture_Cancel() {
 	t := newT()
 	defer t.end()
@@ -158,7 +158,7 @@ func ExampleFuture_Cancel() {
 		pause  = orchestration.DefineEvent[string]("pause")
 	)
 	env := rondotest.New(t,
-		backup.With(func(ctx *orchestration.Context, disk string) (string, error) {
+		backup.Bind(func(ctx *orchestration.Context, disk string) (string, error) {
 			running := upload.Start(ctx, disk)
 			why, err := pause.Wait(ctx)
 			if err != nil {
@@ -168,7 +168,7 @@ func ExampleFuture_Cancel() {
 			_, err = running.Get(ctx)
 			return fmt.Sprintf("%s; cancelled: %t", why, errors.Is(err, orchestration.ErrCancelled)), nil
 		}),
-		rondotest.Takes(upload.With(func(context.Context, string) (string, error) {
+		rondotest.Takes(upload.Bind(func(context.Context, string) (string, error) {
 			fmt.Println("this is not reached")
 			return "", nil
 		}), time.Hour),

@@ -17,10 +17,10 @@ func ExampleVersion() {
 	defer t.end()
 
 	greet := orchestration.Define[string, string]("greet")
-	v1 := greet.With(func(ctx *orchestration.Context, name string) (string, error) {
+	v1 := greet.Bind(func(ctx *orchestration.Context, name string) (string, error) {
 		return "Hello " + name, ctx.Sleep(time.Hour)
 	})
-	v2 := greet.With(func(ctx *orchestration.Context, name string) (string, error) {
+	v2 := greet.Bind(func(ctx *orchestration.Context, name string) (string, error) {
 		return "Good day, " + name, nil
 	}, orchestration.Version("2.0.0"))
 
@@ -68,13 +68,13 @@ func ExampleContext_Patched() {
 		return goods + " approved by " + who, err
 	}
 
-	env := rondotest.New(t, order.With(before))
+	env := rondotest.New(t, order.Bind(before))
 	old, err := order.Start(t.Context(), env, "tea")
 	if err != nil {
 		t.Fatal(err)
 	}
 	env.Settle()
-	env.Deploy(order.With(after), check.With(func(context.Context, string) (bool, error) { return true, nil }))
+	env.Deploy(order.Bind(after), check.Bind(func(context.Context, string) (bool, error) { return true, nil }))
 	young, err := order.Start(t.Context(), env, "coffee")
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func ExampleRegistry_Pin() {
 	greet := orchestration.Define[string, string]("greet")
 	hello := func(_ *orchestration.Context, name string) (string, error) { return "Hello " + name, nil }
 	code, err := orchestration.NewRegistry(
-		greet.With(hello),
-		greet.With(hello, orchestration.Version("2.0.0")),
+		greet.Bind(hello),
+		greet.Bind(hello, orchestration.Version("2.0.0")),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -129,13 +129,13 @@ func ExampleContext_NewID() {
 		write = activity.Define[string, string]("write")
 	)
 	env := rondotest.New(t, rondotest.Cold(),
-		draw.With(func(ctx *orchestration.Context, names []string) (string, error) {
+		draw.Bind(func(ctx *orchestration.Context, names []string) (string, error) {
 			id, winner, now := ctx.NewID(), names[ctx.Rand().IntN(len(names))], ctx.Now()
 			said := fmt.Sprintf("%s: %s won at %v", id, winner, now)
 			written, err := write.Call(ctx, said) // after this, the code runs again from its beginning
 			return fmt.Sprintf("the same: %t, an hour later: %t", said == written, ctx.Now().Sub(now) == time.Hour), err
 		}),
-		rondotest.Takes(write.With(func(_ context.Context, s string) (string, error) { return s, nil }), time.Hour),
+		rondotest.Takes(write.Bind(func(_ context.Context, s string) (string, error) { return s, nil }), time.Hour),
 	)
 	h, err := draw.Start(t.Context(), env, []string{"ann", "bob", "cem"})
 	if err != nil {
@@ -152,7 +152,7 @@ func ExampleContext_Logger() {
 	defer t.end()
 
 	count := orchestration.Define[int, int]("count")
-	env := rondotest.New(t, rondotest.Cold(), count.With(func(ctx *orchestration.Context, n int) (int, error) {
+	env := rondotest.New(t, rondotest.Cold(), count.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		for i := range n {
 			ctx.Logger().Info("counting", "i", i)
 			if err := ctx.Sleep(time.Second); err != nil {

@@ -20,10 +20,10 @@ func ExampleDefinition_Call() {
 		order   = orchestration.Define[string, string]("order")
 	)
 	env := rondotest.New(t,
-		order.With(func(ctx *orchestration.Context, goods string) (string, error) {
+		order.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 			return deliver.Call(ctx, goods)
 		}),
-		deliver.With(func(ctx *orchestration.Context, goods string) (string, error) {
+		deliver.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 			if err := ctx.Sleep(48 * time.Hour); err != nil {
 				return "", err
 			}
@@ -50,7 +50,7 @@ func ExampleDefinition_StartChild() {
 		month = orchestration.Define[time.Month, int]("month")
 	)
 	env := rondotest.New(t,
-		year.With(func(ctx *orchestration.Context, y int) (int, error) {
+		year.Bind(func(ctx *orchestration.Context, y int) (int, error) {
 			var months []*orchestration.Future[int]
 			for m := time.January; m <= time.December; m++ {
 				id := fmt.Sprintf("books-%d-%02d", y, m)
@@ -63,7 +63,7 @@ func ExampleDefinition_StartChild() {
 			}
 			return total, err
 		}),
-		month.With(func(_ *orchestration.Context, m time.Month) (int, error) { return int(m), nil }),
+		month.Bind(func(_ *orchestration.Context, m time.Month) (int, error) { return int(m), nil }),
 	)
 	h, err := year.Start(t.Context(), env, 2026)
 	if err != nil {
@@ -76,8 +76,8 @@ func ExampleDefinition_StartChild() {
 	// books-2026-01
 }
 
-// A detached instance goes on by itself. Nobody waits for it, and nothing happens to it when the
-// one that started it ends.
+// A detached instance goes on by itself. No parent waits for it, and it goes on when the one that
+// started it ends.
 func ExampleDefinition_Detach() {
 	t := newT()
 	defer t.end()
@@ -87,10 +87,10 @@ func ExampleDefinition_Detach() {
 		welcome = orchestration.Define[string, string]("welcome")
 	)
 	env := rondotest.New(t,
-		signUp.With(func(ctx *orchestration.Context, user string) (string, error) {
+		signUp.Bind(func(ctx *orchestration.Context, user string) (string, error) {
 			return welcome.Detach(ctx, user, orchestration.ID("welcome-"+user))
 		}),
-		welcome.With(func(ctx *orchestration.Context, user string) (string, error) {
+		welcome.Bind(func(ctx *orchestration.Context, user string) (string, error) {
 			if err := ctx.Sleep(7 * 24 * time.Hour); err != nil {
 				return "", err
 			}
@@ -109,6 +109,40 @@ func ExampleDefinition_Detach() {
 	// how do you like it, ann? <nil>
 }
 
+// A detached instance may be due later, and may have attributes. The reminder starts only after a
+// week, when the order has ended; until then there is no instance.
+func ExampleDefinition_Detach_later() {
+	t := newT()
+	defer t.end()
+
+	var (
+		order  = orchestration.Define[string, string]("order")
+		remind = orchestration.Define[string, string]("remind")
+	)
+	env := rondotest.New(t,
+		order.Bind(func(ctx *orchestration.Context, user string) (string, error) {
+			return remind.Detach(ctx, user, orchestration.ID("remind-"+user),
+				orchestration.Delay(7*24*time.Hour),
+				orchestration.RestartFinished(), // if there was a reminder before
+				orchestration.Attributes(map[string]string{"user": user}))
+		}),
+		remind.Bind(func(_ *orchestration.Context, user string) (string, error) {
+			return "how do you like it, " + user + "?", nil
+		}),
+	)
+	began := env.Now()
+	id, err := order.Run(t.Context(), env, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(remind.Handle(env, id).Wait(t.Context()))
+	row, _ := env.Instance(id)
+	fmt.Println(row.StartedAt.Sub(began), row.Attributes)
+	// Output:
+	// how do you like it, ann? <nil>
+	// 168h0m0s map[user:ann]
+}
+
 // Something that goes on for ever continues as new from time to time, so that its history does not
 // grow for ever. It keeps its id, its values and its unread messages.
 func ExampleDefinition_ContinueAsNew() {
@@ -118,9 +152,9 @@ func ExampleDefinition_ContinueAsNew() {
 	type State struct{ Balance int }
 	var (
 		account   = orchestration.Define[State, State]("account")
-		transfers = orchestration.DefineQueue[int]("transfers")
+		transfers = orchestration.DefineMailbox[int]("transfers")
 	)
-	env := rondotest.New(t, account.With(func(ctx *orchestration.Context, state State) (State, error) {
+	env := rondotest.New(t, account.Bind(func(ctx *orchestration.Context, state State) (State, error) {
 		for range 2 { // usually: for !ctx.ShouldContinueAsNew()
 			cents, err := transfers.Receive(ctx)
 			if err != nil {
@@ -138,26 +172,26 @@ func ExampleDefinition_ContinueAsNew() {
 		t.Fatal(err)
 	}
 	for _, cents := range []int{100, 200, 300, 400, 0} {
-		if err := transfers.Push(t.Context(), env, "account-1", cents); err != nil {
+		if err := transfers.Send(t.Context(), env, "account-1", cents); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fmt.Println(h.Wait(t.Context()))
-	row, _ := env.Row("account-1")
+	row, _ := env.Instance("account-1")
 	fmt.Println("executions:", row.Execution)
 	// Output:
 	// {1000} <nil>
 	// executions: 3
 }
 
-// An instance id is a promise: of all starts with the same id, one counts. The others change
-// nothing and give the same handle.
+// Of all starts with the same instance id, one counts. The others change nothing and give the same
+// handle.
 func ExampleDefinition_Start() {
 	t := newT()
 	defer t.end()
 
 	ship := orchestration.Define[string, string]("ship")
-	env := rondotest.New(t, ship.With(func(ctx *orchestration.Context, goods string) (string, error) {
+	env := rondotest.New(t, ship.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 		return fmt.Sprintf("%s for %s", goods, ctx.Attribute("customer")), ctx.Sleep(time.Hour)
 	}))
 	for _, goods := range []string{"tea", "coffee"} {
@@ -175,7 +209,7 @@ func ExampleDefinition_Start() {
 	// tea for ann <nil>
 }
 
-// A suspended instance does nothing, but what comes for it is kept.
+// A suspended instance does nothing, but the engine keeps its messages.
 func ExampleHandle_Suspend() {
 	t := newT()
 	defer t.end()
@@ -185,13 +219,13 @@ func ExampleHandle_Suspend() {
 		money = activity.Define[string, string]("move-money")
 	)
 	env := rondotest.New(t,
-		pay.With(func(ctx *orchestration.Context, to string) (string, error) {
+		pay.Bind(func(ctx *orchestration.Context, to string) (string, error) {
 			if err := ctx.Sleep(time.Hour); err != nil {
 				return "", err
 			}
 			return money.Call(ctx, to)
 		}),
-		money.With(func(_ context.Context, to string) (string, error) { return to + " was paid", nil }),
+		money.Bind(func(_ context.Context, to string) (string, error) { return to + " was paid", nil }),
 	)
 	h, err := pay.Start(t.Context(), env, "ann")
 	if err != nil {
@@ -201,7 +235,7 @@ func ExampleHandle_Suspend() {
 		t.Fatal(err)
 	}
 	env.Advance(24 * time.Hour)
-	row, _ := env.Row(h.ID)
+	row, _ := env.Instance(h.ID)
 	fmt.Println(row.Status)
 	if err := h.Resume(t.Context(), "all is well"); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func ExampleAll() {
 		count  = activity.Define[string, int]("count")
 	)
 	env := rondotest.New(t,
-		survey.With(func(ctx *orchestration.Context, rooms []string) (int, error) {
+		survey.Bind(func(ctx *orchestration.Context, rooms []string) (int, error) {
 			var counts []*orchestration.Future[int]
 			for _, room := range rooms {
 				counts = append(counts, count.Start(ctx, room))
@@ -37,7 +37,7 @@ func ExampleAll() {
 			}
 			return sum, nil
 		}),
-		count.With(func(_ context.Context, room string) (int, error) { return len(room), nil }),
+		count.Bind(func(_ context.Context, room string) (int, error) { return len(room), nil }),
 	)
 	h, err := survey.Start(t.Context(), env, []string{"hall", "kitchen", "roof"})
 	if err != nil {
@@ -59,7 +59,7 @@ func ExampleAll_failures() {
 		write  = activity.Define[string, string]("write")
 	)
 	env := rondotest.New(t,
-		invite.With(func(ctx *orchestration.Context, guests []string) (string, error) {
+		invite.Bind(func(ctx *orchestration.Context, guests []string) (string, error) {
 			var letters []*orchestration.Future[string]
 			for _, guest := range guests {
 				letters = append(letters, write.Start(ctx, guest))
@@ -70,7 +70,7 @@ func ExampleAll_failures() {
 			}
 			return fmt.Sprintf("%q", answers), err
 		}),
-		write.With(func(_ context.Context, guest string) (string, error) {
+		write.Bind(func(_ context.Context, guest string) (string, error) {
 			if guest == "bob" {
 				return "", activity.Errorf("moved", "no such address")
 			}
@@ -101,13 +101,13 @@ func ExampleAllOrNone() {
 		hotel  = activity.Define[string, string]("hotel")
 	)
 	env := rondotest.New(t,
-		trip.With(func(ctx *orchestration.Context, city string) ([]string, error) {
+		trip.Bind(func(ctx *orchestration.Context, city string) ([]string, error) {
 			return orchestration.AllOrNone(ctx, flight.Start(ctx, city), hotel.Start(ctx, city)).Get(ctx)
 		}),
-		flight.With(func(context.Context, string) (string, error) {
+		flight.Bind(func(context.Context, string) (string, error) {
 			return "", activity.Errorf("full", "no seat left")
 		}),
-		rondotest.Takes(hotel.With(func(context.Context, string) (string, error) { return "a room", nil }), time.Hour),
+		rondotest.Takes(hotel.Bind(func(context.Context, string) (string, error) { return "a room", nil }), time.Hour),
 	)
 	began := env.Now()
 	h, err := trip.Start(t.Context(), env, "Rome")
@@ -136,11 +136,11 @@ func ExampleRace() {
 		return func(_ context.Context, what string) (string, error) { return who + " sells " + what, nil }
 	}
 	env := rondotest.New(t,
-		quote.With(func(ctx *orchestration.Context, what string) (string, error) {
+		quote.Bind(func(ctx *orchestration.Context, what string) (string, error) {
 			return orchestration.Race(ctx, north.Start(ctx, what), south.Start(ctx, what)).Get(ctx)
 		}),
-		rondotest.Takes(north.With(answer("north")), time.Hour),
-		rondotest.Takes(south.With(answer("south")), time.Minute),
+		rondotest.Takes(north.Bind(answer("north")), time.Hour),
+		rondotest.Takes(south.Bind(answer("south")), time.Minute),
 	)
 	h, err := quote.Start(t.Context(), env, "tea")
 	if err != nil {
@@ -164,7 +164,7 @@ func ExampleAsCompleted() {
 	)
 	same := func(_ context.Context, film string) (string, error) { return film, nil }
 	env := rondotest.New(t,
-		convert.With(func(ctx *orchestration.Context, films []string) ([]string, error) {
+		convert.Bind(func(ctx *orchestration.Context, films []string) ([]string, error) {
 			versions := []*orchestration.Future[string]{large.Start(ctx, films[0]), small.Start(ctx, films[1])}
 			var done []string
 			for i, version := range orchestration.AsCompleted(ctx, versions...) {
@@ -177,15 +177,18 @@ func ExampleAsCompleted() {
 			}
 			return done, nil
 		}),
-		rondotest.Takes(large.With(same), time.Hour),
-		rondotest.Takes(small.With(same), time.Minute),
+		rondotest.Takes(large.Bind(same), time.Hour),
+		rondotest.Takes(small.Bind(same), time.Minute),
 	)
 	h, err := convert.Start(t.Context(), env, []string{"opera", "trailer"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	env.Advance(2 * time.Minute)
-	p, _ := rondotest.Status(env, percent, h.ID)
+	p, _, err := percent.Read(t.Context(), env, h.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
 	fmt.Println(p, "percent")
 	fmt.Println(h.Wait(t.Context()))
 	// Output:
@@ -205,7 +208,7 @@ func ExampleGo() {
 		roast = activity.Define[string, string]("roast")
 	)
 	env := rondotest.New(t,
-		cook.With(func(ctx *orchestration.Context, dishes []string) ([]string, error) {
+		cook.Bind(func(ctx *orchestration.Context, dishes []string) ([]string, error) {
 			var log []string
 			var branches []*orchestration.Future[string]
 			for _, dish := range dishes {
@@ -221,8 +224,8 @@ func ExampleGo() {
 			meal, err := orchestration.All(ctx, branches...).Get(ctx)
 			return append(log, meal...), err
 		}),
-		chop.With(func(_ context.Context, s string) (string, error) { return "chopped " + s, nil }),
-		roast.With(func(_ context.Context, s string) (string, error) { return "roast " + s, nil }),
+		chop.Bind(func(_ context.Context, s string) (string, error) { return "chopped " + s, nil }),
+		roast.Bind(func(_ context.Context, s string) (string, error) { return "roast " + s, nil }),
 	)
 	h, err := cook.Start(t.Context(), env, []string{"leek", "beet"})
 	if err != nil {
@@ -252,7 +255,7 @@ func ExampleMap() {
 		mail    = activity.Define[string, string]("mail")
 	)
 	env := rondotest.New(t,
-		contact.With(func(ctx *orchestration.Context, who string) (string, error) {
+		contact.Bind(func(ctx *orchestration.Context, who string) (string, error) {
 			number := orchestration.Map(phone.Start(ctx, who), func(n int) (string, error) {
 				return fmt.Sprint("call ", n), nil
 			})
@@ -261,8 +264,8 @@ func ExampleMap() {
 			})
 			return orchestration.Race(ctx, number, address).Get(ctx)
 		}),
-		phone.With(func(context.Context, string) (int, error) { return 4711, nil }),
-		rondotest.Takes(mail.With(func(context.Context, string) (string, error) {
+		phone.Bind(func(context.Context, string) (int, error) { return 4711, nil }),
+		rondotest.Takes(mail.Bind(func(context.Context, string) (string, error) {
 			return "ann@example.com", nil
 		}), time.Minute),
 	)

@@ -10,7 +10,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// The custom status tells people how far an instance is.
+// The custom status shows the progress of an instance.
 func ExampleStatus() {
 	t := newT()
 	defer t.end()
@@ -25,7 +25,7 @@ func ExampleStatus() {
 		progress = orchestration.DefineStatus[Progress]()
 	)
 	env := rondotest.New(t,
-		setUp.With(func(ctx *orchestration.Context, packages []string) (string, error) {
+		setUp.Bind(func(ctx *orchestration.Context, packages []string) (string, error) {
 			for i, p := range packages {
 				progress.Set(ctx, Progress{Step: "installing " + p, Done: i})
 				if _, err := install.Call(ctx, p); err != nil {
@@ -35,7 +35,7 @@ func ExampleStatus() {
 			progress.Set(ctx, Progress{Step: "ready", Done: len(packages)})
 			return "installed", nil
 		}),
-		rondotest.Takes(install.With(func(context.Context, string) (bool, error) { return true, nil }), time.Minute),
+		rondotest.Takes(install.Bind(func(context.Context, string) (bool, error) { return true, nil }), time.Minute),
 	)
 	h, err := setUp.Start(t.Context(), env, []string{"git", "go"})
 	if err != nil {
@@ -43,7 +43,10 @@ func ExampleStatus() {
 	}
 	env.Settle()
 	for range 3 {
-		p, _ := rondotest.Status(env, progress, h.ID)
+		p, _, err := progress.Read(t.Context(), env, h.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
 		fmt.Printf("%+v\n", p)
 		env.Advance(time.Minute)
 	}
@@ -55,16 +58,16 @@ func ExampleStatus() {
 
 // Values are kept by name, can be read from outside, and go along when the instance continues as
 // new.
-func ExampleKey() {
+func ExampleValue() {
 	t := newT()
 	defer t.end()
 
 	var (
 		sensor  = orchestration.Define[string, string]("sensor")
-		reading = orchestration.DefineQueue[int]("reading")
-		highest = orchestration.DefineKey[int]("highest")
+		reading = orchestration.DefineMailbox[int]("reading")
+		highest = orchestration.DefineValue[int]("highest")
 	)
-	env := rondotest.New(t, sensor.With(func(ctx *orchestration.Context, place string) (string, error) {
+	env := rondotest.New(t, sensor.Bind(func(ctx *orchestration.Context, place string) (string, error) {
 		value, err := reading.Receive(ctx)
 		if err != nil {
 			return "", err
@@ -83,32 +86,32 @@ func ExampleKey() {
 		t.Fatal(err)
 	}
 	for _, v := range []int{18, 25, 21} {
-		if err := reading.Push(t.Context(), env, h.ID, v); err != nil {
+		if err := reading.Send(t.Context(), env, h.ID, v); err != nil {
 			t.Fatal(err)
 		}
 	}
 	env.Settle()
-	fmt.Println(rondotest.Value(env, highest, h.ID))
+	fmt.Println(highest.Read(t.Context(), env, h.ID))
 	// Output:
-	// 25 true
+	// 25 true <nil>
 }
 
 // An instance can read what another one keeps.
-func ExampleKey_ReadFrom() {
+func ExampleValue_ReadFrom() {
 	t := newT()
 	defer t.end()
 
 	var (
 		shelf = orchestration.Define[int, int]("shelf")
 		check = orchestration.Define[string, string]("check")
-		stock = orchestration.DefineKey[int]("stock")
+		stock = orchestration.DefineValue[int]("stock")
 	)
 	env := rondotest.New(t,
-		shelf.With(func(ctx *orchestration.Context, n int) (int, error) {
+		shelf.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 			stock.Set(ctx, n)
 			return n, ctx.Sleep(24 * time.Hour)
 		}),
-		check.With(func(ctx *orchestration.Context, id string) (string, error) {
+		check.Bind(func(ctx *orchestration.Context, id string) (string, error) {
 			n, err := stock.ReadFrom(ctx, id).Get(ctx)
 			switch {
 			case err != nil:

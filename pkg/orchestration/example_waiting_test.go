@@ -2,6 +2,7 @@ package orchestration_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +21,7 @@ func ExampleContext_Sleep() {
 		sendMail = activity.Define[string, bool]("send-mail", activity.Retry(10))
 	)
 	env := rondotest.New(t,
-		trial.With(func(ctx *orchestration.Context, user string) (string, error) {
+		trial.Bind(func(ctx *orchestration.Context, user string) (string, error) {
 			if err := ctx.Sleep(30 * 24 * time.Hour); err != nil {
 				return "", err
 			}
@@ -29,7 +30,7 @@ func ExampleContext_Sleep() {
 			}
 			return "reminded on " + ctx.Now().Format(time.DateOnly), nil
 		}),
-		sendMail.With(func(context.Context, string) (bool, error) { return true, nil }),
+		sendMail.Bind(func(context.Context, string) (bool, error) { return true, nil }),
 		rondotest.StartAt(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)),
 	)
 	h, err := trial.Start(t.Context(), env, "ann")
@@ -43,7 +44,7 @@ func ExampleContext_Sleep() {
 
 // A human has a day to answer. Whichever comes first, the answer or the end of the day, cancels the
 // other.
-func ExampleContext_Select() {
+func ExampleContext_Race() {
 	t := newT()
 	defer t.end()
 
@@ -55,9 +56,9 @@ func ExampleContext_Select() {
 		publish = orchestration.Define[string, string]("publish")
 		review  = orchestration.DefineEvent[Answer]("review")
 	)
-	env := rondotest.New(t, publish.With(func(ctx *orchestration.Context, title string) (string, error) {
+	env := rondotest.New(t, publish.Bind(func(ctx *orchestration.Context, title string) (string, error) {
 		answer, deadline := review.Next(ctx), ctx.Timer(24*time.Hour)
-		switch ctx.Select(answer, deadline) {
+		switch ctx.Race(answer, deadline) {
 		case answer:
 			a, err := answer.Get(ctx)
 			if err != nil {
@@ -68,7 +69,7 @@ func ExampleContext_Select() {
 			}
 			return "published, thanks to " + a.By, nil
 		case deadline:
-			return "nobody has looked at it", nil
+			return "no review in time", nil
 		}
 		return "", ctx.Err()
 	}))
@@ -90,11 +91,11 @@ func ExampleContext_Select() {
 	fmt.Println(second.Wait(t.Context()))
 	// Output:
 	// published, thanks to ann <nil>
-	// nobody has looked at it <nil>
+	// no review in time <nil>
 }
 
 // Futures of any kind and any type can be waited for together.
-func ExampleContext_Select_mixed() {
+func ExampleContext_Race_mixed() {
 	t := newT()
 	defer t.end()
 
@@ -102,13 +103,13 @@ func ExampleContext_Select_mixed() {
 		watch   = orchestration.Define[string, string]("watch")
 		measure = activity.Define[string, int]("measure")
 		stop    = orchestration.DefineEvent[string]("stop")
-		alarms  = orchestration.DefineQueue[int]("alarms")
+		alarms  = orchestration.DefineMailbox[int]("alarms")
 	)
 	env := rondotest.New(t,
-		watch.With(func(ctx *orchestration.Context, sensor string) (string, error) {
+		watch.Bind(func(ctx *orchestration.Context, sensor string) (string, error) {
 			value, halt := measure.Start(ctx, sensor), stop.Next(ctx)
 			alarm, night := alarms.Next(ctx), ctx.Timer(12*time.Hour)
-			switch ctx.Select(value, halt, alarm, night) {
+			switch ctx.Race(value, halt, alarm, night) {
 			case value:
 				v, err := value.Get(ctx)
 				return fmt.Sprintf("it is %d", v), err
@@ -123,12 +124,12 @@ func ExampleContext_Select_mixed() {
 			}
 			return "", ctx.Err()
 		}),
-		rondotest.Takes(measure.With(func(context.Context, string) (int, error) { return 21, nil }), time.Hour),
+		rondotest.Takes(measure.Bind(func(context.Context, string) (int, error) { return 21, nil }), time.Hour),
 	)
 	for i, act := range []func(id string) error{
 		func(id string) error { return nil },
 		func(id string) error { return stop.Raise(t.Context(), env, id, "ann") },
-		func(id string) error { return alarms.Push(t.Context(), env, id, 3) },
+		func(id string) error { return alarms.Send(t.Context(), env, id, 3) },
 	} {
 		h, err := watch.Start(t.Context(), env, "cellar", orchestration.ID(fmt.Sprint("watch-", i)))
 		if err != nil {
@@ -146,8 +147,8 @@ func ExampleContext_Select_mixed() {
 	// alarm of level 3 <nil>
 }
 
-// WaitAny cancels nothing, so the slower one can still be waited for.
-func ExampleContext_WaitAny() {
+// Select cancels nothing, so the slower one can still be waited for.
+func ExampleContext_Select() {
 	t := newT()
 	defer t.end()
 
@@ -156,16 +157,16 @@ func ExampleContext_WaitAny() {
 		load  = activity.Define[string, string]("load")
 	)
 	env := rondotest.New(t,
-		fetch.With(func(ctx *orchestration.Context, page string) ([]string, error) {
+		fetch.Bind(func(ctx *orchestration.Context, page string) ([]string, error) {
 			var log []string
 			loading, slow := load.Start(ctx, page), ctx.Timer(10*time.Second)
-			if ctx.WaitAny(loading, slow) == slow {
+			if ctx.Select(loading, slow) == slow {
 				log = append(log, "please wait")
 			}
 			text, err := loading.Get(ctx)
 			return append(log, text), err
 		}),
-		rondotest.Takes(load.With(func(_ context.Context, page string) (string, error) {
+		rondotest.Takes(load.Bind(func(_ context.Context, page string) (string, error) {
 			return "text of " + page, nil
 		}), time.Minute),
 	)
@@ -178,7 +179,8 @@ func ExampleContext_WaitAny() {
 	// [please wait text of page 1] <nil>
 }
 
-// An event is for whoever waits for it at that moment. Instances can raise events for each other.
+// An event is for the code that waits for it at that moment. Instances can raise events for each
+// other.
 func ExampleEvent() {
 	t := newT()
 	defer t.end()
@@ -189,13 +191,13 @@ func ExampleEvent() {
 		ready   = orchestration.DefineEvent[string]("go")
 	)
 	env := rondotest.New(t,
-		runner.With(func(ctx *orchestration.Context, name string) (string, error) {
+		runner.Bind(func(ctx *orchestration.Context, name string) (string, error) {
 			word, err := ready.Wait(ctx)
 			return name + " heard " + word, err
 		}),
-		starter.With(func(ctx *orchestration.Context, runners []string) (bool, error) {
+		starter.Bind(func(ctx *orchestration.Context, runners []string) (bool, error) {
 			for _, id := range runners {
-				if err := ready.Send(ctx, id, "go!"); err != nil {
+				if err := ready.RaiseFrom(ctx, id, "go!"); err != nil {
 					return false, err
 				}
 			}
@@ -215,8 +217,9 @@ func ExampleEvent() {
 	// Ann heard go! <nil>
 }
 
-// A queue keeps its messages in order until they are read, also those that come while nobody reads.
-func ExampleQueue() {
+// A mailbox keeps its messages in order until they are read, also those that arrive before the code
+// reads.
+func ExampleMailbox() {
 	t := newT()
 	defer t.end()
 
@@ -226,9 +229,9 @@ func ExampleQueue() {
 	}
 	var (
 		basket = orchestration.Define[string, int]("basket")
-		items  = orchestration.DefineQueue[Item]("items")
+		items  = orchestration.DefineMailbox[Item]("items")
 	)
-	env := rondotest.New(t, basket.With(func(ctx *orchestration.Context, customer string) (int, error) {
+	env := rondotest.New(t, basket.Bind(func(ctx *orchestration.Context, customer string) (int, error) {
 		sum := 0
 		for {
 			item, err := items.Receive(ctx)
@@ -246,7 +249,7 @@ func ExampleQueue() {
 		t.Fatal(err)
 	}
 	for _, item := range []Item{{"tea", 450}, {"milk", 120}, {}} {
-		if err := items.Push(t.Context(), env, h.ID, item); err != nil {
+		if err := items.Send(t.Context(), env, h.ID, item); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,17 +258,17 @@ func ExampleQueue() {
 	// 570 <nil>
 }
 
-// TryReceive takes what is there and does not wait. Here, messages are gathered for a minute and
-// handled together.
-func ExampleQueue_TryReceive() {
+// TryReceive takes a message that is there and does not wait. Here, messages are gathered for a
+// minute and handled together.
+func ExampleMailbox_TryReceive() {
 	t := newT()
 	defer t.end()
 
 	var (
 		digest = orchestration.Define[string, []string]("digest")
-		news   = orchestration.DefineQueue[string]("news")
+		news   = orchestration.DefineMailbox[string]("news")
 	)
-	env := rondotest.New(t, digest.With(func(ctx *orchestration.Context, reader string) ([]string, error) {
+	env := rondotest.New(t, digest.Bind(func(ctx *orchestration.Context, reader string) ([]string, error) {
 		if err := ctx.Sleep(time.Minute); err != nil {
 			return nil, err
 		}
@@ -283,11 +286,74 @@ func ExampleQueue_TryReceive() {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"rain", "sun"} {
-		if err := news.Push(t.Context(), env, h.ID, line); err != nil {
+		if err := news.Send(t.Context(), env, h.ID, line); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fmt.Println(h.Wait(t.Context()))
 	// Output:
 	// [rain sun] <nil>
+}
+
+// A receipt says whether the code has waited for the event, or what became of it.
+func ExampleEvent_Deliver() {
+	t := newT()
+	defer t.end()
+
+	var (
+		approve = orchestration.DefineEvent[string]("approve")
+		order   = orchestration.Define[int, string]("order")
+	)
+	env := rondotest.New(t, order.Bind(func(ctx *orchestration.Context, _ int) (string, error) {
+		return approve.WaitWithin(ctx, time.Hour)
+	}))
+	h, err := order.Start(t.Context(), env, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Settle()
+	for _, by := range []string{"ann", "bob"} {
+		receipt, err := approve.Deliver(t.Context(), env, h.ID, by)
+		fmt.Println(by, receipt.Taken, receipt.Reason, err)
+	}
+	// Output:
+	// ann true taken <nil>
+	// bob false has_ended <nil>
+}
+
+// A deadline is a moment that several waits share.
+func ExampleMailbox_ReceiveUntil() {
+	t := newT()
+	defer t.end()
+
+	var (
+		bids    = orchestration.DefineMailbox[int]("bids")
+		auction = orchestration.Define[time.Duration, int]("auction")
+	)
+	env := rondotest.New(t, auction.Bind(func(ctx *orchestration.Context, open time.Duration) (int, error) {
+		end, best := ctx.Now().Add(open), 0
+		for {
+			bid, err := bids.ReceiveUntil(ctx, end)
+			if errors.Is(err, orchestration.ErrTimeout) {
+				return best, nil
+			}
+			if err != nil {
+				return 0, err
+			}
+			best = max(best, bid)
+		}
+	}))
+	h, err := auction.Start(t.Context(), env, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bid := range []int{20, 50, 30} {
+		if err := bids.Send(t.Context(), env, h.ID, bid); err != nil {
+			t.Fatal(err)
+		}
+		env.Advance(10 * time.Minute)
+	}
+	fmt.Println(h.Wait(t.Context()))
+	// Output:
+	// 50 <nil>
 }

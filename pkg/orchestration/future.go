@@ -5,7 +5,7 @@ import (
 	"iter"
 
 	"github.com/rondo-run/rondo/internal/coro"
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Future is a result that may not be there yet.
@@ -29,15 +29,15 @@ func (f *Future[T]) Done() bool { return f.t.Done() }
 // Get waits for the result. When ctx is cancelled, or its time limit reached, while it waits, the
 // error says so; the future itself goes on unless it belongs to the same context.
 func (f *Future[T]) Get(ctx *Context) (T, error) {
-	if !ctx.p.Await(ctx.s, f.t) {
+	if !ctx.s.Await(f.t) {
 		var none T
 		return none, ctx.s.Err()
 	}
 	return f.result()
 }
 
-// Cancel says that nobody needs the result any more. An activity is stopped, a child is asked to
-// stop; Get gives ErrCancelled.
+// Cancel discards the result. The engine stops the activity or asks the child to stop; Get gives
+// ErrCancelled.
 func (f *Future[T]) Cancel(ctx *Context) { ctx.p.Drop(f.t) }
 
 func (f *Future[T]) result() (T, error) {
@@ -59,11 +59,11 @@ func (f *Future[T]) result() (T, error) {
 
 // decoded gives a future whose result comes as a payload.
 func decoded[T any](ctx *Context, t *coro.Task, what string) *Future[T] {
-	codec := ctx.codec()
+	enc := codecOf(ctx)
 	return &Future[T]{t: t, value: func(t *coro.Task) (T, error) {
 		var v T
-		if err := codec.Decode(t.Payload(), &v); err != nil {
-			return v, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Source: what,
+		if err := enc.Decode(t.Payload(), &v); err != nil {
+			return v, &failure.Error{Kind: failure.Application, Type: TypeMismatch, NonRetryable: true, Source: what,
 				Message: err.Error()}
 		}
 		return v, nil
@@ -77,7 +77,7 @@ const (
 	InvalidOptions = "invalid_options" // a retry policy, a timeout or a tag cannot be
 )
 
-// Map gives a future of what fn makes of another future's result. It is the same future for Select.
+// Map gives a future of what fn makes of another future's result. It is the same future for Race.
 // fn runs each time the result is looked at.
 func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 	return &Future[B]{t: f.t, value: func(*coro.Task) (B, error) {
@@ -90,11 +90,11 @@ func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 	}}
 }
 
-// Select waits for the first of several futures and cancels the others. It gives the future that
+// Race waits for the first of several futures and cancels the others. It gives the future that
 // came first:
 //
 //	approval, deadline := Approve.Next(ctx), ctx.Timer(24*time.Hour)
-//	switch ctx.Select(approval, deadline) {
+//	switch ctx.Race(approval, deadline) {
 //	case approval:
 //		a, err := approval.Get(ctx)
 //		…
@@ -105,9 +105,9 @@ func Map[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 //
 // When several are there already, the one that came first in history wins. When ctx is cancelled
 // while it waits, or there are no futures, it gives nil, and so none of the cases is taken.
-func (ctx *Context) Select(futures ...Awaitable) Awaitable {
+func (ctx *Context) Race(futures ...Awaitable) Awaitable {
 	tasks := tasksOf(futures)
-	i := ctx.p.AwaitAny(ctx.s, tasks)
+	i := ctx.s.AwaitAny(tasks)
 	if i < 0 {
 		return nil
 	}
@@ -115,9 +115,9 @@ func (ctx *Context) Select(futures ...Awaitable) Awaitable {
 	return futures[i]
 }
 
-// WaitAny is Select that cancels nothing: the other futures can be waited for again.
-func (ctx *Context) WaitAny(futures ...Awaitable) Awaitable {
-	i := ctx.p.AwaitAny(ctx.s, tasksOf(futures))
+// Select is Race that cancels nothing: the other futures can be waited for again.
+func (ctx *Context) Select(futures ...Awaitable) Awaitable {
+	i := ctx.s.AwaitAny(tasksOf(futures))
 	if i < 0 {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (ctx *Context) WaitAny(futures ...Awaitable) Awaitable {
 // WaitAll waits until all futures are there, of whatever types. Their results are then got without
 // waiting. The error is that of ctx, if that ended first.
 func (ctx *Context) WaitAll(futures ...Awaitable) error {
-	if !ctx.p.AwaitAll(ctx.s, tasksOf(futures)) {
+	if !ctx.s.AwaitAll(tasksOf(futures)) {
 		return ctx.s.Err()
 	}
 	return nil
@@ -161,7 +161,7 @@ func All[T any](ctx *Context, futures ...*Future[T]) *Future[[]T] {
 		for i, f := range futures {
 			v, err := f.result()
 			if results[i] = v; err != nil {
-				failed.failures = append(failed.failures, failure{i, err})
+				failed.failures = append(failed.failures, failedFuture{i, err})
 			}
 		}
 		if len(failed.failures) > 0 {
@@ -208,7 +208,7 @@ func group[T, R any](ctx *Context, mode coro.GroupMode, futures []*Future[T],
 	for i, f := range futures {
 		tasks[i] = f.t
 	}
-	return &Future[R]{t: ctx.p.Group(ctx.s, mode, tasks), value: value}
+	return &Future[R]{t: ctx.s.Group(mode, tasks), value: value}
 }
 
 // AsCompleted gives futures in the order in which they come, with their place among the arguments.
@@ -236,7 +236,7 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 // goroutines: only one runs at a time, and they switch only where they wait, so they may share
 // variables without locks. What a branch has started is cancelled when it returns.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
-	return &Future[T]{t: ctx.p.Go(ctx.s, func(inner *coro.Scope) (any, error) {
+	return &Future[T]{t: ctx.s.Go(func(inner *coro.Scope) (any, error) {
 		return fn(&Context{p: ctx.p, s: inner})
 	})}
 }
@@ -244,11 +244,11 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 // PartialError is the error of [All] when some of its futures failed. errors.Is and errors.As look
 // into all their errors.
 type PartialError struct {
-	failures []failure
+	failures []failedFuture
 	total    int
 }
 
-type failure struct {
+type failedFuture struct {
 	index int
 	err   error
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -36,7 +37,7 @@ func TestAllTellsWhichFailed(t *testing.T) {
 				t.Errorf("%s cannot be told from %v", typ, err)
 			}
 		}
-		var e *orchestration.Error
+		var e *failure.Error
 		if !errors.As(err, &e) || e.Source != `activity "slow"` {
 			t.Errorf("got %+v", e)
 		}
@@ -52,7 +53,7 @@ func TestAllOfNothing(t *testing.T) {
 		for range orchestration.AsCompleted[string](ctx) {
 			t.Error("something was completed")
 		}
-		if ctx.Select() != nil || ctx.WaitAny() != nil {
+		if ctx.Race() != nil || ctx.Select() != nil {
 			t.Error("nothing has come first")
 		}
 		ctx.WaitAll()
@@ -129,7 +130,7 @@ func TestMap(t *testing.T) {
 		b, err := next.Get(ctx)
 		return fmt.Sprint(a, " then ", b), err
 	}, nil)
-	fails(t, &orchestration.Error{Kind: events.Application}, func(ctx *oc, _ string) (string, error) {
+	fails(t, &failure.Error{Kind: failure.Application}, func(ctx *oc, _ string) (string, error) {
 		_, err := orchestration.Map(echo.Start(ctx, "seven"), strconv.Atoi).Get(ctx)
 		return "", err
 	}, nil, `parsing "seven"`)
@@ -145,7 +146,7 @@ func TestMap(t *testing.T) {
 func TestMappedFutureIsTheSameForSelect(t *testing.T) {
 	gives(t, "5", func(ctx *oc, _ string) (string, error) {
 		length := orchestration.Map(echo.Start(ctx, "short"), func(s string) (int, error) { return len(s), nil })
-		switch ctx.Select(slow.Start(ctx, "x"), length) {
+		switch ctx.Race(slow.Start(ctx, "x"), length) {
 		case length:
 			n, err := length.Get(ctx)
 			return fmt.Sprint(n), err
@@ -157,7 +158,7 @@ func TestMappedFutureIsTheSameForSelect(t *testing.T) {
 func TestSelectCancelsTheOthers(t *testing.T) {
 	gives(t, "true, and the other was cancelled", func(ctx *oc, _ string) (string, error) {
 		a, b := slow.Start(ctx, "a"), echo.Start(ctx, "b")
-		first := ctx.Select(a, b)
+		first := ctx.Race(a, b)
 		if _, err := a.Get(ctx); !errors.Is(err, orchestration.ErrCancelled) || !a.Done() {
 			t.Errorf("the other one gives %v", err)
 		}
@@ -168,7 +169,7 @@ func TestSelectCancelsTheOthers(t *testing.T) {
 func TestSelectOfTheSameTwice(t *testing.T) {
 	gives(t, "a", func(ctx *oc, _ string) (string, error) {
 		a := echo.Start(ctx, "a")
-		if ctx.Select(a, a) != a {
+		if ctx.Race(a, a) != a {
 			t.Error("it is not it")
 		}
 		return a.Get(ctx)
@@ -181,7 +182,7 @@ func TestSelectGivesWhatCameFirst(t *testing.T) {
 		if err := ctx.Sleep(time.Minute); err != nil {
 			return "", err
 		}
-		switch ctx.Select(a, b) {
+		switch ctx.Race(a, b) {
 		case a:
 			return "a", nil
 		case b:
@@ -189,7 +190,7 @@ func TestSelectGivesWhatCameFirst(t *testing.T) {
 		}
 		return "neither", nil
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
-		must(t, letters.Push(t.Context(), env, h.ID, "first"))
+		must(t, letters.Send(t.Context(), env, h.ID, "first"))
 		must(t, knock.Raise(t.Context(), env, h.ID, "second"))
 	})
 }
@@ -197,7 +198,7 @@ func TestSelectGivesWhatCameFirst(t *testing.T) {
 func TestWaitAnyCancelsNothing(t *testing.T) {
 	gives(t, "true a b", func(ctx *oc, _ string) (string, error) {
 		a, b := slow.Start(ctx, "a"), echo.Start(ctx, "b")
-		first := ctx.WaitAny(a, b)
+		first := ctx.Select(a, b)
 		x, errA := a.Get(ctx)
 		y, errB := b.Get(ctx)
 		return fmt.Sprint(first == b, " ", x, " ", y), errors.Join(errA, errB)
@@ -261,8 +262,8 @@ func TestCancelledFuture(t *testing.T) {
 	}, func(e *rondotest.Env, _ orchestration.Handle[string]) {
 		env = e
 		e.Advance(time.Hour)
-	}, child.With(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) }))
-	if row, _ := env.Row("kid"); row.Status != "cancelled" {
+	}, child.Bind(func(ctx *oc, s string) (string, error) { return knock.Wait(ctx) }))
+	if row, _ := env.Instance("kid"); row.Status != "cancelled" {
 		t.Errorf("the child is %s", row.Status)
 	}
 	if kinds := env.Kinds("i"); slices.Contains(kinds, events.KindActivityCompleted) {
@@ -312,7 +313,7 @@ func TestBranchCancelsWhatItLeaves(t *testing.T) {
 }
 
 func TestPanicInABranchFailsTheInstance(t *testing.T) {
-	fails(t, &orchestration.Error{Kind: events.Panicked}, func(ctx *oc, _ string) (string, error) {
+	fails(t, &failure.Error{Kind: failure.Panicked}, func(ctx *oc, _ string) (string, error) {
 		orchestration.Go(ctx, func(*oc) (string, error) { panic("out of cheese") })
 		return slow.Call(ctx, "x")
 	}, nil, "panic: out of cheese")
@@ -320,7 +321,7 @@ func TestPanicInABranchFailsTheInstance(t *testing.T) {
 
 // kindOf is the kind of an error, for comparing.
 func kindOf(err error) string {
-	var e *orchestration.Error
+	var e *failure.Error
 	if errors.As(err, &e) {
 		return string(e.Kind)
 	}

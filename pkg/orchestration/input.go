@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
 )
 
-// inputType is what is known of the type of an orchestration's input without running its code.
+// inputType describes the input of an orchestration without running its code.
 type inputType struct {
 	of      reflect.Type
 	lenient bool
@@ -22,9 +22,9 @@ type inputType struct {
 func inputOf[In any]() inputType { return inputType{of: reflect.TypeFor[In]()} }
 
 // check tells why data is no input.
-func (t inputType) check(codec events.Codec, data events.Payload, strict bool) error {
-	decode := codec.Decode
-	if s, can := codec.(events.StrictCodec); can && strict {
+func (t inputType) check(enc codec.Codec, data codec.Payload, strict bool) error {
+	decode := enc.Decode
+	if s, can := enc.(codec.Strict); can && strict {
 		decode = s.DecodeStrict
 	}
 	err := withoutData(guarded(func() error { return decode(data, reflect.New(t.of).Interface()) }))
@@ -35,16 +35,17 @@ func (t inputType) check(codec events.Codec, data events.Payload, strict bool) e
 }
 
 // acceptor makes what tells why data is not of a type.
-func acceptor[T any](codec events.Codec) func(events.Payload) error {
-	return func(data events.Payload) error {
+func acceptor[T any](enc codec.Codec) func(codec.Payload) error {
+	return func(data codec.Payload) error {
 		return withoutData(guarded(func() error {
 			var v T
-			return codec.Decode(data, &v)
+			return enc.Decode(data, &v)
 		}))
 	}
 }
 
-// withoutData says what is wrong with data without telling it: this is logged, and data is not.
+// withoutData describes why data was refused without showing it: the text is logged, and data is
+// not.
 func withoutData(err error) error {
 	var t *json.UnmarshalTypeError
 	if !errors.As(err, &t) {
@@ -72,7 +73,7 @@ func guarded(decode func() error) (err error) {
 	return decode()
 }
 
-// fields lists the fields that an input has, for who has mistyped one.
+// fields lists the fields that an input has, for a client that has mistyped one.
 func (t inputType) fields() string {
 	names := fieldNames(t.of)
 	if len(names) == 0 {
@@ -123,11 +124,11 @@ func nameOf(f reflect.StructField) (string, bool) {
 }
 
 // example makes up an input that is accepted.
-func (t inputType) example() events.Payload {
+func (t inputType) example() codec.Payload {
 	v := reflect.New(t.of).Elem()
 	fill(v, 4)
 	data, err := json.Marshal(v.Interface())
-	if err != nil || t.check(events.JSON{}, data, true) != nil {
+	if err != nil || t.check(codec.JSON{}, data, true) != nil {
 		return nil
 	}
 	return data

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -33,7 +33,7 @@ type noise struct{}
 func (*noise) UnmarshalJSON([]byte) error { panic("too loud") }
 
 func takes[In any](name string, opts ...orchestration.BindOption) orchestration.Binding {
-	return orchestration.Define[In, string](name).With(func(*oc, In) (string, error) { return "done", nil }, opts...)
+	return orchestration.Define[In, string](name).Bind(func(*oc, In) (string, error) { return "done", nil }, opts...)
 }
 
 func TestInputsAreChecked(t *testing.T) {
@@ -74,11 +74,11 @@ func TestInputsAreChecked(t *testing.T) {
 		{"number", `300000000000000000000`, false, "want int, got JSON number"},
 		{"somebody else's", `7`, false, ""},
 	} {
-		got := r.CheckInput(c.name, "1.0.0", events.JSON{}, events.Payload(c.input), !c.lenient)
+		got := r.CheckInput(c.name, "1.0.0", codec.JSON{}, codec.Payload(c.input), !c.lenient)
 		switch {
 		case c.says == "" && got != nil, c.says != "" && (got == nil || !strings.Contains(got.Message, c.says)):
 			t.Errorf("%s %q (lenient: %v): %v, want %q", c.name, c.input, c.lenient, got, c.says)
-		case got != nil && (got.Type != orchestration.TypeMismatch || !got.Final):
+		case got != nil && (got.Type != orchestration.TypeMismatch || !got.NonRetryable):
 			t.Errorf("%s %q: %+v", c.name, c.input, got)
 		}
 	}
@@ -106,7 +106,7 @@ func TestExampleInputsAreTaken(t *testing.T) {
 // refused, and the instance says why.
 func TestStartWithAMistypedField(t *testing.T) {
 	env := rondotest.New(t, takes[order]("order"))
-	wrong := events.Payload(`{"sku":"piano","cent":900000}`)
+	wrong := codec.Payload(`{"sku":"piano","cent":900000}`)
 	start := func(id string, opts ...orchestration.StartOption) error {
 		if _, _, err := orchestration.StartInstance(t.Context(), env, "order", wrong,
 			append(opts, orchestration.ID(id))...); err != nil {

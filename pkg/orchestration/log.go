@@ -38,7 +38,7 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	out := slog.NewRecord(h.p.Host().Now(), r.Level, r.Message, r.PC)
 	out.AddAttrs(own...)
-	h.p.Log(out)
+	h.p.Host().Log(out)
 	return nil
 }
 

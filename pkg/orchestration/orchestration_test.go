@@ -20,7 +20,7 @@ var (
 	echo    = activity.Define[string, string]("echo")
 	slow    = activity.Define[string, string]("slow")
 	knock   = orchestration.DefineEvent[string]("knock")
-	letters = orchestration.DefineQueue[string]("letters")
+	letters = orchestration.DefineMailbox[string]("letters")
 )
 
 // parts are the activities: echo gives what it got, or the error that "bad …" asks for; slow does
@@ -32,7 +32,7 @@ func parts() []rondotest.Part {
 		}
 		return s, nil
 	}
-	return []rondotest.Part{echo.With(answer), rondotest.Takes(slow.With(answer), time.Hour)}
+	return []rondotest.Part{echo.Bind(answer), rondotest.Takes(slow.Bind(answer), time.Hour)}
 }
 
 type (
@@ -48,7 +48,7 @@ func run(t *testing.T, fn code, meanwhile world, more ...rondotest.Part) (string
 	var errs []error
 	for _, mode := range [][]rondotest.Part{nil, {rondotest.Cold()}} {
 		all := append(append(parts(), mode...), more...)
-		env := rondotest.New(t, append(all, subject.With(fn))...)
+		env := rondotest.New(t, append(all, subject.Bind(fn))...)
 		h, err := subject.Start(t.Context(), env, "in", orchestration.ID("i"))
 		if err != nil {
 			t.Fatal(err)

@@ -11,10 +11,16 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Binding is the code of one version of an orchestration, made by [Definition.With].
+// Part is what programs and test environments are made of: code bound to its contract (a [Binding],
+// that of package activity), and the options of packages app and rondotest.
+type Part = interface{ RondoPart() }
+
+// Binding is the code of one version of an orchestration, made by [Definition.Bind].
 type Binding struct {
 	name, version string
 	code          coro.Func
@@ -22,22 +28,29 @@ type Binding struct {
 	err           error
 }
 
-// Name and Version tell what the binding is for.
-func (b Binding) Name() string    { return b.name }
+// Name is the name of the orchestration that the code implements.
+func (b Binding) Name() string { return b.name }
+
+// Version is the version of the orchestration that the code implements.
 func (b Binding) Version() string { return b.version }
 
 // Registry holds the code that this process knows. It is safe for concurrent use.
 type Registry struct {
+	source
 	code map[string]map[string]Binding // name, version
 
 	mu   sync.RWMutex
 	pins map[string]string
 }
 
+// source gives the code to the engine.
+type source = coro.Finder
+
 // NewRegistry makes a registry. The error lists everything that is wrong with the bindings, not
 // just the first thing.
 func NewRegistry(bindings ...Binding) (*Registry, error) {
 	r := &Registry{code: make(map[string]map[string]Binding), pins: make(map[string]string)}
+	r.source = r.find
 	var errs []error
 	for _, b := range bindings {
 		if err := r.add(b); err != nil {
@@ -88,8 +101,13 @@ func checkVersion(v string) error {
 	return nil
 }
 
-// Lookup finds the code of a version.
-func (r *Registry) Lookup(name, version string) (coro.Func, bool) {
+// Has reports whether a version of an orchestration is registered.
+func (r *Registry) Has(name, version string) bool {
+	_, ok := r.code[name][version]
+	return ok
+}
+
+func (r *Registry) find(name, version string) (coro.Func, bool) {
 	b, ok := r.code[name][version]
 	return b.code, ok
 }
@@ -97,22 +115,22 @@ func (r *Registry) Lookup(name, version string) (coro.Func, bool) {
 // CheckInput tells why a version cannot be started with an input, nil if it can. Strict refuses
 // fields that the input's type does not have, unless the orchestration was bound with
 // [IgnoreUnknownFields], and a missing input.
-func (r *Registry) CheckInput(name, version string, codec events.Codec, input events.Payload,
-	strict bool) *events.Error {
+func (r *Registry) CheckInput(name, version string, enc codec.Codec, input codec.Payload,
+	strict bool) *failure.Error {
 	b, ok := r.code[name][version]
 	if !ok {
-		return nil // whoever looks it up says so
+		return nil // looking it up gives the error
 	}
-	if err := b.input.check(codec, input, strict && !b.input.lenient); err != nil {
-		return &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true,
+	if err := b.input.check(enc, input, strict && !b.input.lenient); err != nil {
+		return &failure.Error{Kind: failure.Application, Type: TypeMismatch, NonRetryable: true,
 			Message: "invalid input: " + err.Error()}
 	}
 	return nil
 }
 
-// ExampleInput gives an input that the version which new instances take accepts, as JSON, for
-// people to begin with; nothing if none can be made up.
-func (r *Registry) ExampleInput(name string) events.Payload {
+// ExampleInput gives an input as JSON that the version for new instances accepts, as a template for
+// clients; nothing if there is no such input.
+func (r *Registry) ExampleInput(name string) codec.Payload {
 	version, _ := r.Resolve(name)
 	b, ok := r.code[name][version]
 	if !ok {
@@ -140,7 +158,7 @@ func (r *Registry) Resolve(name string) (string, bool) {
 // Pin makes new instances of an orchestration take exactly this version, until it is pinned to
 // another one, or to "" for the newest. Running instances keep theirs.
 func (r *Registry) Pin(name, version string) error {
-	if _, ok := r.Lookup(name, version); !ok && version != "" {
+	if version != "" && !r.Has(name, version) {
 		known := r.Versions(name)
 		if len(known) == 0 {
 			return fmt.Errorf("orchestration %q is not registered", name)

@@ -12,7 +12,7 @@ import (
 func nothing(*orchestration.Context, string) (string, error) { return "", nil }
 
 func version(v string) orchestration.Binding {
-	return subject.With(nothing, orchestration.Version(v))
+	return subject.Bind(nothing, orchestration.Version(v))
 }
 
 func registry(t *testing.T, bindings ...orchestration.Binding) *orchestration.Registry {
@@ -24,14 +24,14 @@ func registry(t *testing.T, bindings ...orchestration.Binding) *orchestration.Re
 
 func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 	_, err := orchestration.NewRegistry(
-		subject.With(nothing),
-		subject.With(nothing),
-		subject.With(nil),
+		subject.Bind(nothing),
+		subject.Bind(nothing),
+		subject.Bind(nil),
 		version("1.0"),
 		version(""),
-		orchestration.Define[string, string]("").With(nothing),
-		orchestration.Define[string, string]("rondo.mine").With(nothing),
-		orchestration.Define[string, string]("two\nlines").With(nothing),
+		orchestration.Define[string, string]("").Bind(nothing),
+		orchestration.Define[string, string]("rondo.mine").Bind(nothing),
+		orchestration.Define[string, string]("two\nlines").Bind(nothing),
 		orchestration.Binding{},
 	)
 	mustSay(t, err,
@@ -49,7 +49,7 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestRegistryFindsCode(t *testing.T) {
-	other := orchestration.Define[int, int]("other").With(func(*orchestration.Context, int) (int, error) {
+	other := orchestration.Define[int, int]("other").Bind(func(*orchestration.Context, int) (int, error) {
 		return 1, nil
 	})
 	r := registry(t, version("1.0.0"), version("2.0.0"), other)
@@ -57,12 +57,12 @@ func TestRegistryFindsCode(t *testing.T) {
 		t.Errorf("names %q", names)
 	}
 	for _, v := range []string{"1.0.0", "2.0.0"} {
-		if code, ok := r.Lookup("subject", v); !ok || code == nil {
-			t.Errorf("version %s: %v", v, ok)
+		if !r.Has("subject", v) {
+			t.Errorf("version %s is not registered", v)
 		}
 	}
 	for _, missing := range [][2]string{{"subject", "3.0.0"}, {"subject", ""}, {"nobody", "1.0.0"}} {
-		if _, ok := r.Lookup(missing[0], missing[1]); ok {
+		if r.Has(missing[0], missing[1]) {
 			t.Errorf("%q is there", missing)
 		}
 	}
@@ -149,7 +149,7 @@ func TestPinConcurrently(t *testing.T) {
 }
 
 func TestBindingSaysWhatItIsFor(t *testing.T) {
-	if b := subject.With(nothing); b.Name() != "subject" || b.Version() != "1.0.0" {
+	if b := subject.Bind(nothing); b.Name() != "subject" || b.Version() != "1.0.0" {
 		t.Errorf("%s %s", b.Name(), b.Version())
 	}
 	if b := version("2.1.0"); b.Version() != "2.1.0" {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Saga remembers how to undo what was done. It is plain code: it says nothing to anybody until
-// Compensate is called.
+// Saga keeps functions that undo earlier steps. It is plain code: it records nothing before
+// Compensate.
 //
 //	var undo orchestration.Saga
 //	…
@@ -24,7 +24,7 @@ type compensation struct {
 	undo func(ctx *Context) error
 }
 
-// Add remembers how to undo what was just done.
+// Add registers the function that undoes the step before.
 func (s *Saga) Add(name string, undo func(ctx *Context) error) {
 	s.steps = append(s.steps, compensation{name, undo})
 }
@@ -46,5 +46,5 @@ func (s *Saga) Compensate(ctx *Context, atMost time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Forget drops what was remembered, when there is nothing to undo any more.
+// Forget drops all functions, when there is nothing left to undo.
 func (s *Saga) Forget() { s.steps = nil }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -70,8 +70,8 @@ func TestSagaOfACancelledInstance(t *testing.T) {
 		t.Errorf("undone %v", log)
 	}
 	_, err := run(t, code(time.Minute), cancelIt(t))
-	var e *orchestration.Error
-	if !errors.As(err, &e) || e.Kind != events.CancelledError {
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Cancelled {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,31 +6,34 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // StartInstance starts an instance of an orchestration of which only the name is known, with an
-// input that is encoded already. It gives the id of the instance, and for [Client.Outcome] the id
-// of the start message if what was there before it does not count. Both are given with an error,
-// too, if the start may have been stored.
-func StartInstance(ctx context.Context, c Client, name string, input events.Payload, opts ...StartOption) (id,
+// encoded input. It gives the id of the instance, and for [Client.Outcome] the id of the start
+// message if an instance that was there before does not count. It gives both with an error, too, if
+// the start may have been stored.
+func StartInstance(ctx context.Context, c Client, name string, input codec.Payload, opts ...StartOption) (id,
 	start string, err error) {
 	var o startOptions
 	for _, opt := range opts {
 		opt.start(&o)
 	}
 	o.identify(c)
-	if err := o.check(name, input); err != nil {
+	now := c.Now()
+	if err := o.check(name, input, now); err != nil {
 		return "", "", err
 	}
-	with, err := o.messages(c, input)
+	with, err := o.messages(c.Codec(), input)
 	if err != nil {
 		return "", "", err
 	}
 	if o.conflict != events.KeepExisting {
-		start = o.messageID // what was there before is not what is waited for
+		start = o.messageID // the caller waits for this start, not for an earlier instance
 	}
-	m := events.Message{ID: o.messageID, Instance: o.id, NotBefore: o.due(c), Content: &events.Start{
+	m := events.Message{ID: o.messageID, Instance: o.id, NotBefore: o.due(now), Content: &events.Start{
 		Orchestration: name, Version: o.version, Input: input, Conflict: o.onConflict(), Attributes: o.attributes,
 		IgnoreUnknown: o.ignoreUnknown, Messages: with,
 	}}
@@ -48,7 +51,8 @@ func StartInstance(ctx context.Context, c Client, name string, input events.Payl
 	case exists && o.reject:
 		return o.id, start, &ExistsError{Instance: o.id, Status: r.Status}
 	case r.Reason == reasonWrongInput:
-		return o.id, start, &events.Error{Kind: events.Application, Type: TypeMismatch, Final: true, Message: r.Detail}
+		return o.id, start, &failure.Error{Kind: failure.Application, Type: TypeMismatch, NonRetryable: true,
+			Message: r.Detail}
 	case !r.Taken && !exists:
 		return o.id, start, fmt.Errorf("instance %q was not started: %s (%s)", o.id, r.Detail, r.Reason)
 	}
@@ -66,20 +70,15 @@ const reasonWrongInput = "wrong_input"
 type StartOption interface{ start(*startOptions) }
 
 type startOptions struct {
-	id, version, messageID string
-	idSet                  bool
-	conflict               events.StartConflict
-	reject                 bool
-	ignoreUnknown          bool
-	receipt                *Receipt
-	attributes             map[string]string
-	delay                  time.Duration
-	at                     time.Time
-	with                   []withMessage
-	err                    error
+	launch
+	messageID     string
+	reject        bool
+	ignoreUnknown bool
+	receipt       *Receipt
+	err           error
 }
 
-// identify chooses the ids that nobody has chosen.
+// identify chooses the ids that the caller has not chosen.
 func (o *startOptions) identify(c Client) {
 	if !o.idSet {
 		o.id = o.messageID // so that the same start is for the same instance
@@ -93,15 +92,11 @@ func (o *startOptions) identify(c Client) {
 }
 
 // check lists everything that is wrong with a start.
-func (o *startOptions) check(name string, input events.Payload) error {
+func (o *startOptions) check(name string, input codec.Payload, now time.Time) error {
 	errs := []error{o.err, events.CheckName("orchestration", name), events.CheckChosenInstance(o.id),
-		events.CheckAttributes(o.attributes), checkVersion(o.version)}
+		o.launch.check(now)}
 	if e := events.CheckPayload("input", input); e != nil {
 		errs = append(errs, e)
-	}
-	if o.delay > events.MaxDelay {
-		errs = append(errs, events.Limit("delay of a start (seconds)", int64(o.delay/time.Second),
-			int64(events.MaxDelay/time.Second), "is the unit right?"))
 	}
 	if o.decided() && (o.delay > 0 || !o.at.IsZero()) {
 		option := "RejectExisting"
@@ -117,17 +112,6 @@ func (o *startOptions) check(name string, input events.Payload) error {
 // stored.
 func (o *startOptions) decided() bool { return o.reject || o.receipt != nil }
 
-// due is when the start may be taken, zero for at once.
-func (o *startOptions) due(c Client) time.Time {
-	switch {
-	case !o.at.IsZero():
-		return o.at
-	case o.delay > 0:
-		return c.Now().Add(o.delay)
-	}
-	return time.Time{}
-}
-
 // onConflict is what the start says of an instance that is there already.
 func (o *startOptions) onConflict() events.StartConflict {
 	if o.reject && len(o.with) > 0 {
@@ -137,17 +121,13 @@ func (o *startOptions) onConflict() events.StartConflict {
 }
 
 // messages are those that the start brings along.
-func (o *startOptions) messages(c Client, input events.Payload) ([]events.StartMessage, error) {
-	var out []events.StartMessage
-	var errs []error
-	for _, w := range o.with {
-		name, v := w.queue()
-		data, err := c.Codec().Encode(v)
-		errs = append(errs, err, events.CheckName("queue", name))
-		if e := events.CheckPayload("queue "+quote(name), data); e != nil {
+func (o *startOptions) messages(enc codec.Codec, input codec.Payload) ([]events.StartMessage, error) {
+	out, err := o.launch.messages(enc)
+	errs := []error{err}
+	for _, m := range out {
+		if e := events.CheckPayload("mailbox "+quote(m.Mailbox), m.Data); e != nil {
 			errs = append(errs, e)
 		}
-		out = append(out, events.StartMessage{Queue: name, Data: data})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -155,36 +135,15 @@ func (o *startOptions) messages(c Client, input events.Payload) ([]events.StartM
 	return out, events.CheckStartMessages(input, out)
 }
 
-// failedOption is what has failed before a start.
+// failedOption is an option whose error makes the start fail.
 type failedOption struct{ err error }
 
 func (f failedOption) start(o *startOptions) { o.err = f.err }
 
-// Attributes are kept with the instance and can be searched for.
-func Attributes(a map[string]string) StartOption { return attributesOption(a) }
-
-type attributesOption map[string]string
-
-func (a attributesOption) start(o *startOptions) { o.attributes = a }
-
-// UseExisting lets a start change nothing if there is an instance of its id, running or ended: the
-// handle is then that one's. So it is if nothing else is said; the option is for saying so.
-func UseExisting() StartOption { return conflictOption(events.KeepExisting) }
-
-// RestartFinished starts afresh an instance of the same id that has ended; a running one is kept.
-func RestartFinished() StartOption { return conflictOption(events.RestartFinished) }
-
-// ReplaceRunning starts afresh even when an instance of the same id is running: that one is
-// terminated.
-func ReplaceRunning() StartOption { return conflictOption(events.ReplaceRunning) }
-
-type conflictOption events.StartConflict
-
-func (c conflictOption) start(o *startOptions) { o.conflict, o.reject = events.StartConflict(c), false }
-
 // RejectExisting makes the start fail with [ErrExists] if there is an instance of its id, running
 // or ended. The start then returns when an orchestrator has decided it, not when it is stored. The
-// same start sent again (see [RequestID]) is no other start.
+// same start sent again (see [RequestID]) is no other start. [Definition.Detach] does not take this
+// option, because it has no receipt.
 func RejectExisting() StartOption { return rejectOption{} }
 
 type rejectOption struct{}
@@ -208,38 +167,3 @@ func RequestID(id string) StartOption { return requestID(id) }
 type requestID string
 
 func (r requestID) start(o *startOptions) { o.messageID = string(r) }
-
-// Delay lets the instance start later. Until then there is none of its id.
-func Delay(d time.Duration) StartOption { return delayOption(d) }
-
-type delayOption time.Duration
-
-func (d delayOption) start(o *startOptions) { o.delay, o.at = time.Duration(d), time.Time{} }
-
-// At lets the instance start at a moment; one that has passed means at once.
-func At(t time.Time) StartOption { return atOption{t} }
-
-type atOption struct{ t time.Time }
-
-func (a atOption) start(o *startOptions) { o.delay, o.at = 0, a.t }
-
-// WithMessage puts a message into a queue of the instance before its code begins:
-// [Queue.TryReceive] and [Queue.Len] find it in the first round. If an instance of the id runs
-// already, the message is for that one, unless the start replaces it; then it must be of the same
-// orchestration.
-//
-// With [RestartFinished], this sends to an instance or starts it, and loses nothing: if the running
-// instance ends and its code has not looked at the message, an instance is started with it.
-// Without, such a message is lost, and one for an instance that has ended becomes a dead letter.
-func WithMessage[T any](q Queue[T], v T) StartOption { return messageOption[T]{q.name, v} }
-
-type messageOption[T any] struct {
-	name string
-	v    T
-}
-
-// withMessage is a messageOption of any type.
-type withMessage interface{ queue() (name string, v any) }
-
-func (m messageOption[T]) queue() (string, any)  { return m.name, m.v }
-func (m messageOption[T]) start(o *startOptions) { o.with = append(o.with, m) }

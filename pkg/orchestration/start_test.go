@@ -50,7 +50,7 @@ func TestMessagesGoWithAStart(t *testing.T) {
 	}
 	for _, m := range w.published {
 		with := m.Content.(*events.Start).Messages
-		if m.ID != "r" || m.Instance != "i" || len(with) != 2 || with[1].Queue != "letters" ||
+		if m.ID != "r" || m.Instance != "i" || len(with) != 2 || with[1].Mailbox != "letters" ||
 			string(with[1].Data) != `"john"` {
 			t.Errorf("published %+v with %+v", m, with)
 		}
@@ -97,10 +97,13 @@ func TestStartOptionsAreChecked(t *testing.T) {
 	_, err := subject.Start(t.Context(), w, "in", orchestration.RejectExisting(),
 		orchestration.Delay(events.MaxDelay+1))
 	mustSay(t, err, "RejectExisting cannot wait", "delay of a start (seconds)")
+	_, err = subject.Start(t.Context(), w, "in", orchestration.At(time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)))
+	mustSay(t, err, "delay of a start (seconds)")
 	_, err = subject.Start(t.Context(), w, "in",
-		orchestration.WithMessage(orchestration.DefineQueue[string](""), large))
-	mustSay(t, err, "queue name: it is empty", `queue "" (bytes)`)
-	_, err = subject.Start(t.Context(), w, "in", orchestration.WithMessage(orchestration.DefineQueue[func()]("q"), nil))
+		orchestration.WithMessage(orchestration.DefineMailbox[string](""), large))
+	mustSay(t, err, "mailbox name: it is empty", `mailbox "" (bytes)`)
+	_, err = subject.Start(t.Context(), w, "in", orchestration.WithMessage(orchestration.DefineMailbox[func()]("q"),
+		nil))
 	mustSay(t, err, "encode func()")
 	if len(w.published)+len(w.delivered) != 0 {
 		t.Errorf("published %v", w.published)

@@ -2,17 +2,19 @@ package orchestration
 
 import (
 	"context"
-	"slices"
+	"iter"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Event is the contract of a named event: something that is told to whoever waits for it at that
-// moment. When nobody does, it is dropped and counted; for messages that must not be lost use a
-// [Queue]. What cannot be decoded as a T is refused: the sender is told, and the instance goes on
-// waiting.
+// Event is the contract of a named event, for an instance that waits for it at that moment. If the
+// instance does not wait, the engine drops and counts the event; for messages that must not be lost
+// use a [Mailbox]. The engine refuses an event that it cannot decode as a T: the sender gets an
+// error, and the instance goes on waiting.
 type Event[T any] struct{ name string }
 
 // DefineEvent makes the contract of an event.
@@ -31,60 +33,91 @@ func (e Event[T]) WaitWithin(ctx *Context, d time.Duration) (T, error) {
 	return e.Wait(limited)
 }
 
+// WaitUntil is Wait with a deadline: when it has passed, the error is ErrTimeout.
+func (e Event[T]) WaitUntil(ctx *Context, deadline time.Time) (T, error) {
+	limited, done := ctx.WithDeadline(deadline)
+	defer done()
+	return e.Wait(limited)
+}
+
 // Next gives a future of the next event of the name. Of several waits, the oldest gets it.
 func (e Event[T]) Next(ctx *Context) *Future[T] {
 	what := "event " + quote(e.name)
 	if err := events.CheckName("event", e.name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	return decoded[T](ctx, ctx.p.WaitEvent(ctx.s, e.name, acceptor[T](ctx.codec())), what)
+	return decoded[T](ctx, ctx.s.WaitEvent(e.name, acceptor[T](codecOf(ctx))), what)
 }
 
-// Send raises the event for another instance.
-func (e Event[T]) Send(ctx *Context, instance string, v T) error {
+// RaiseFrom raises the event for another instance, from within an orchestration. As with Raise, the
+// engine drops the event if that instance does not wait for it.
+func (e Event[T]) RaiseFrom(ctx *Context, instance string, v T) error {
 	return send(ctx, instance, events.ToEvent, e.name, v)
 }
 
-// Raise raises the event from outside.
+// Raise raises the event for an instance, from outside. It returns when NATS has stored the
+// message. [Event.Deliver] also tells whether the instance has taken it; [Event.RaiseFrom] raises
+// it within an orchestration.
 func (e Event[T]) Raise(ctx context.Context, c Client, instance string, v T) error {
-	return publish(ctx, c, instance, "event", e.name, v, func(p events.Payload) events.Content {
+	m, err := e.message(c, instance, v)
+	return publish(ctx, c, m, err)
+}
+
+// Deliver is Raise that waits until an orchestrator has decided the event. The receipt says whether
+// the instance has taken it: its reason is "no_waiter" when the code does not wait for the event,
+// "has_ended" when the instance has ended, and "unknown_instance" when there is none of the id.
+// After an error the outcome is not known.
+func (e Event[T]) Deliver(ctx context.Context, c Client, instance string, v T) (Receipt, error) {
+	m, err := e.message(c, instance, v)
+	return deliver(ctx, c, m, err)
+}
+
+func (e Event[T]) message(c Client, instance string, v T) (events.Message, error) {
+	return toInstance(c, instance, "event", e.name, v, func(p codec.Payload) events.Content {
 		return &events.EventRaised{Name: e.name, Data: p}
 	})
 }
 
-// Queue is the contract of a mailbox: its messages are kept in order until they are read, also
-// while nobody reads, and across continue-as-new. A message that cannot be decoded as a T is
-// skipped: it becomes a dead letter if the instance waits for one when it comes.
-type Queue[T any] struct{ name string }
+// Mailbox is the contract of a mailbox. Its messages are kept in order until they are read, also
+// across continue-as-new. The engine skips a message that it cannot decode as a T: it is
+// dead-lettered if the instance waits for one when it arrives.
+type Mailbox[T any] struct{ name string }
 
-// DefineQueue makes the contract of a queue.
-func DefineQueue[T any](name string) Queue[T] { return Queue[T]{name} }
+// DefineMailbox makes the contract of a mailbox.
+func DefineMailbox[T any](name string) Mailbox[T] { return Mailbox[T]{name} }
 
-// Name is the queue's name.
-func (q Queue[T]) Name() string { return q.name }
+// Name is the mailbox's name.
+func (q Mailbox[T]) Name() string { return q.name }
 
 // Receive takes the oldest message, or waits for one.
-func (q Queue[T]) Receive(ctx *Context) (T, error) { return q.Next(ctx).Get(ctx) }
+func (q Mailbox[T]) Receive(ctx *Context) (T, error) { return q.Next(ctx).Get(ctx) }
 
 // ReceiveWithin is Receive with a time limit: when it is reached, the error is ErrTimeout.
-func (q Queue[T]) ReceiveWithin(ctx *Context, d time.Duration) (T, error) {
+func (q Mailbox[T]) ReceiveWithin(ctx *Context, d time.Duration) (T, error) {
 	limited, done := ctx.WithTimeout(d)
+	defer done()
+	return q.Receive(limited)
+}
+
+// ReceiveUntil is Receive with a deadline: when it has passed, the error is ErrTimeout.
+func (q Mailbox[T]) ReceiveUntil(ctx *Context, deadline time.Time) (T, error) {
+	limited, done := ctx.WithDeadline(deadline)
 	defer done()
 	return q.Receive(limited)
 }
 
 // Next gives a future of the oldest message, or of the next one to come. A message that was taken
 // by a future that is cancelled before it was looked at goes back to the front.
-func (q Queue[T]) Next(ctx *Context) *Future[T] {
-	what := "queue " + quote(q.name)
-	if err := events.CheckName("queue", q.name); err != nil {
+func (q Mailbox[T]) Next(ctx *Context) *Future[T] {
+	what := "mailbox " + quote(q.name)
+	if err := events.CheckName("mailbox", q.name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	return decoded[T](ctx, ctx.p.ReadQueue(ctx.s, q.name, acceptor[T](ctx.codec())), what)
+	return decoded[T](ctx, ctx.s.ReadMailbox(q.name, acceptor[T](codecOf(ctx))), what)
 }
 
 // TryReceive takes the oldest message if there is one.
-func (q Queue[T]) TryReceive(ctx *Context) (v T, ok bool, err error) {
+func (q Mailbox[T]) TryReceive(ctx *Context) (v T, ok bool, err error) {
 	if err := ctx.Err(); err != nil || q.Len(ctx) == 0 {
 		return v, false, err
 	}
@@ -98,17 +131,33 @@ func (q Queue[T]) TryReceive(ctx *Context) (v T, ok bool, err error) {
 }
 
 // Len counts the unread messages.
-func (q Queue[T]) Len(ctx *Context) int { return ctx.p.Host().Unread(q.name) }
+func (q Mailbox[T]) Len(ctx *Context) int { return ctx.p.Host().Unread(q.name) }
 
-// Send puts a message into another instance's queue.
-func (q Queue[T]) Send(ctx *Context, instance string, v T) error {
-	return send(ctx, instance, events.ToQueue, q.name, v)
+// SendFrom puts a message into another instance's mailbox, from within an orchestration.
+func (q Mailbox[T]) SendFrom(ctx *Context, instance string, v T) error {
+	return send(ctx, instance, events.ToMailbox, q.name, v)
 }
 
-// Push puts a message into an instance's queue from outside.
-func (q Queue[T]) Push(ctx context.Context, c Client, instance string, v T) error {
-	return publish(ctx, c, instance, "queue", q.name, v, func(p events.Payload) events.Content {
-		return &events.QueueSent{Queue: q.name, Data: p}
+// Send puts a message into an instance's mailbox, from outside. It returns when NATS has stored the
+// message. [Mailbox.Deliver] also tells whether it is in the mailbox; [Mailbox.SendFrom] sends
+// within an orchestration.
+func (q Mailbox[T]) Send(ctx context.Context, c Client, instance string, v T) error {
+	m, err := q.message(c, instance, v)
+	return publish(ctx, c, m, err)
+}
+
+// Deliver is Send that waits until an orchestrator has decided the message. The receipt says
+// whether it is in the mailbox: its reason is "has_ended" when the instance has ended. If there is
+// no instance of the id, the message waits a minute for its start; then the reason is
+// "unknown_instance". After an error the outcome is not known.
+func (q Mailbox[T]) Deliver(ctx context.Context, c Client, instance string, v T) (Receipt, error) {
+	m, err := q.message(c, instance, v)
+	return deliver(ctx, c, m, err)
+}
+
+func (q Mailbox[T]) message(c Client, instance string, v T) (events.Message, error) {
+	return toInstance(c, instance, "mailbox", q.name, v, func(p codec.Payload) events.Content {
+		return &events.MailboxMessage{Mailbox: q.name, Data: p}
 	})
 }
 
@@ -119,19 +168,17 @@ func send[T any](ctx *Context, instance string, to events.SentTo, name string, v
 	if err := events.CheckInstance(instance); err != nil {
 		return err
 	}
-	data, err := ctx.codec().Encode(v)
+	data, err := codecOf(ctx).Encode(v)
 	if err != nil {
 		return err
 	}
-	if _, refused := ctx.p.Say(ctx.s,
-		&events.Sent{Instance: instance, To: to, Name: name, Data: data}); refused != nil {
+	if _, refused := ctx.s.Say(&events.Sent{Instance: instance, To: to, Name: name, Data: data}); refused != nil {
 		return refused
 	}
 	return nil
 }
 
-// Status is the contract of the custom status: one value that says how far the instance is, for
-// people to look at.
+// Status is the contract of the custom status: one value that shows the progress of the instance.
 type Status[T any] struct{}
 
 // DefineStatus makes the contract of a custom status.
@@ -140,13 +187,13 @@ func DefineStatus[T any]() Status[T] { return Status[T]{} }
 // Set replaces the status. It is visible outside when the round is committed. The error says that
 // it is too large; then the status stays as it was.
 func (Status[T]) Set(ctx *Context, v T) error {
-	data, err := ctx.codec().Encode(v)
-	ctx.must(err)
-	return ctx.note(&events.StatusSet{Status: data})
+	data, err := codecOf(ctx).Encode(v)
+	must(ctx.p, err)
+	return note(ctx.p, &events.StatusSet{Status: data})
 }
 
 // Clear removes the status.
-func (Status[T]) Clear(ctx *Context) { _ = ctx.note(&events.StatusSet{}) } // no limit is in its way
+func (Status[T]) Clear(ctx *Context) { _ = note(ctx.p, &events.StatusSet{}) } // no limit is in its way
 
 // Get reads the status.
 func (Status[T]) Get(ctx *Context) (v T, ok bool, err error) {
@@ -154,104 +201,122 @@ func (Status[T]) Get(ctx *Context) (v T, ok bool, err error) {
 	if len(data) == 0 {
 		return v, false, nil
 	}
-	return v, true, ctx.codec().Decode(data, &v)
+	return v, true, codecOf(ctx).Decode(data, &v)
 }
 
-// Key is the contract of a value that an instance keeps, readable from outside and across
-// continue-as-new.
-type Key[T any] struct{ name string }
+// Read reads the status of an instance from outside; ok is false if it has none.
+func (Status[T]) Read(ctx context.Context, c Client, instance string) (v T, ok bool, err error) {
+	s, err := c.ReadStatus(ctx, instance)
+	if err != nil || len(s.Data) == 0 {
+		return v, false, err
+	}
+	return v, true, c.Codec().Decode(s.Data, &v)
+}
 
-// DefineKey makes the contract of a value.
-func DefineKey[T any](name string) Key[T] { return Key[T]{name} }
+// Watch gives the status of an instance, and then each change, until the instance has ended or the
+// loop is left. A status that is cleared is the zero value of T. It may skip a status that is
+// replaced at once, but never the last. It waits for an instance that does not exist yet. An error
+// ends the loop.
+//
+//	for progress, err := range Progress.Watch(ctx, c, "import-1") {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(progress.Percent)
+//	}
+func (Status[T]) Watch(ctx context.Context, c Client, instance string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for s, err := range c.WatchStatus(ctx, instance) {
+			var v T
+			if err == nil && len(s.Data) > 0 {
+				err = c.Codec().Decode(s.Data, &v)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Value is the definition of a value that an instance stores, readable from outside and kept across
+// continue-as-new.
+type Value[T any] struct{ name string }
+
+// DefineValue defines a value with the key name.
+func DefineValue[T any](name string) Value[T] { return Value[T]{name} }
 
 // Name is the value's key.
-func (k Key[T]) Name() string { return k.name }
+func (x Value[T]) Name() string { return x.name }
 
 // Set sets the value. The error says that it is too large, or that the instance has as many values
 // as it may have; then the value stays as it was.
-func (k Key[T]) Set(ctx *Context, v T) error {
-	data, err := ctx.codec().Encode(v)
-	ctx.must(err)
-	if k.name == "" {
-		ctx.p.Stop(&events.Error{Kind: events.Application, Type: InvalidCall, Final: true,
+func (x Value[T]) Set(ctx *Context, v T) error {
+	data, err := codecOf(ctx).Encode(v)
+	must(ctx.p, err)
+	if x.name == "" {
+		ctx.p.Stop(&failure.Error{Kind: failure.Application, Type: InvalidCall, NonRetryable: true,
 			Message: "a value needs a key"})
 	}
-	return ctx.note(&events.ValueSet{Key: k.name, Value: data, Set: ctx.Now()})
-}
-
-// note records what a cancelled scope may do, too.
-func (ctx *Context) note(f events.Fact) error {
-	if _, refused := ctx.p.Note(f); refused != nil {
-		return refused
-	}
-	return nil
+	return note(ctx.p, &events.ValueSet{Key: x.name, Value: data, Set: ctx.Now()})
 }
 
 // Get reads the value.
-func (k Key[T]) Get(ctx *Context) (v T, ok bool, err error) {
-	data, ok := ctx.p.Host().Value(k.name)
+func (x Value[T]) Get(ctx *Context) (v T, ok bool, err error) {
+	data, ok := ctx.p.Host().Value(x.name)
 	if !ok {
 		return v, false, nil
 	}
-	return v, true, ctx.codec().Decode(data, &v)
+	return v, true, codecOf(ctx).Decode(data, &v)
 }
 
 // Clear removes the value.
-func (k Key[T]) Clear(ctx *Context) {
-	if _, ok := ctx.p.Host().Value(k.name); ok {
-		_ = ctx.note(&events.ValuesCleared{Keys: []string{k.name}}) // no limit is in its way
+func (x Value[T]) Clear(ctx *Context) {
+	if _, ok := ctx.p.Host().Value(x.name); ok {
+		_ = note(ctx.p, &events.ValuesCleared{Keys: []string{x.name}}) // no limit is in its way
 	}
+}
+
+// Read reads the value of an instance from outside; ok is false if there is none. [Value.ReadFrom]
+// does the same within an orchestration.
+func (x Value[T]) Read(ctx context.Context, c Client, instance string) (v T, ok bool, err error) {
+	data, ok, err := c.ReadValue(ctx, instance, x.name)
+	if err != nil || !ok {
+		return v, false, err
+	}
+	return v, true, c.Codec().Decode(data, &v)
+}
+
+// WaitFor waits, from outside, until an instance has the value, and reads it. The error is
+// [ErrNoValue] when the instance has ended without the value.
+func (x Value[T]) WaitFor(ctx context.Context, c Client, instance string) (v T, err error) {
+	data, err := c.WaitForValue(ctx, instance, x.name)
+	if err != nil {
+		return v, err
+	}
+	return v, c.Codec().Decode(data, &v)
 }
 
 // ReadFrom reads the value of another instance, as it stands at some moment between the call and
 // the result.
-func (k Key[T]) ReadFrom(ctx *Context, instance string) *Future[*T] {
-	what := "value " + quote(k.name) + " of " + quote(instance)
+func (x Value[T]) ReadFrom(ctx *Context, instance string) *Future[*T] {
+	what := "value " + quote(x.name) + " of " + quote(instance)
 	if err := events.CheckInstance(instance); err != nil {
 		return failed[*T](ctx, what, err)
 	}
-	input, err := events.JSON{}.Encode(ReadValue{Instance: instance, Key: k.name})
-	ctx.must(err)
-	return decoded[*T](ctx, ctx.p.Activity(ctx.s, ReadValueActivity, input, coro.Options{Tag: SystemTag}), what)
+	input, err := codec.JSON{}.Encode(ReadValue{Instance: instance, Key: x.name})
+	must(ctx.p, err)
+	return decoded[*T](ctx, ctx.s.Activity(ReadValueActivity, input, coro.Options{Tag: SystemTag}), what)
 }
 
-// The activity behind [Key.ReadFrom]. The orchestrator runs it, because workers need no database.
+// The activity behind [Value.ReadFrom]. The orchestrator runs it, because workers need no database.
 // Its result is the value as the other instance wrote it, or nothing.
 const (
 	SystemTag         = events.ReservedPrefix + "system"
 	ReadValueActivity = events.ReservedPrefix + "read-value"
 )
 
-// ReadValue is the input of the activity behind [Key.ReadFrom], always as JSON.
+// ReadValue is the input of the activity behind [Value.ReadFrom], always as JSON.
 type ReadValue struct {
 	Instance string `json:"instance"`
 	Key      string `json:"key"`
-}
-
-// Keys lists the keys that have a value, sorted.
-func (ctx *Context) Keys() []string {
-	set := ctx.p.Host().Values()
-	keys := make([]string, 0, len(set))
-	for k := range set {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// ClearValues removes all values.
-func (ctx *Context) ClearValues() { ctx.clear(ctx.Keys()) }
-
-// PruneValues removes the values that were last set before a moment, and tells how many.
-func (ctx *Context) PruneValues(before time.Time) int {
-	set := ctx.p.Host().Values()
-	old := slices.DeleteFunc(ctx.Keys(), func(k string) bool { return !set[k].Before(before) })
-	ctx.clear(old)
-	return len(old)
-}
-
-func (ctx *Context) clear(keys []string) {
-	if len(keys) > 0 {
-		_ = ctx.note(&events.ValuesCleared{Keys: keys}) // no limit is in its way
-	}
 }

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -40,7 +42,7 @@ func TestEventThatNobodyWaitsForIsDropped(t *testing.T) {
 // TestDataOfAnotherType sends something of a wrong type, then of the right one: the first is
 // refused, and its sender told; the instance goes on waiting.
 func TestDataOfAnotherType(t *testing.T) {
-	number, figures := orchestration.DefineEvent[int]("knock"), orchestration.DefineQueue[int]("letters")
+	number, figures := orchestration.DefineEvent[int]("knock"), orchestration.DefineMailbox[int]("letters")
 	for what, c := range map[string]struct {
 		wait         func(ctx *oc) (int, error)
 		wrong, right func(env *rondotest.Env, id string) error
@@ -50,13 +52,13 @@ func TestDataOfAnotherType(t *testing.T) {
 			func(ctx *oc) (int, error) { return number.Wait(ctx) },
 			func(env *rondotest.Env, id string) error { return knock.Raise(t.Context(), env, id, "word") },
 			func(env *rondotest.Env, id string) error { return number.Raise(t.Context(), env, id, 7) },
-			&events.EventRaised{Name: "knock", Data: events.Payload(`"word"`)},
+			&events.EventRaised{Name: "knock", Data: codec.Payload(`"word"`)},
 		},
-		"queue": {
+		"mailbox": {
 			func(ctx *oc) (int, error) { return figures.Receive(ctx) },
-			func(env *rondotest.Env, id string) error { return letters.Push(t.Context(), env, id, "word") },
-			func(env *rondotest.Env, id string) error { return figures.Push(t.Context(), env, id, 7) },
-			&events.QueueSent{Queue: "letters", Data: events.Payload(`"word"`)},
+			func(env *rondotest.Env, id string) error { return letters.Send(t.Context(), env, id, "word") },
+			func(env *rondotest.Env, id string) error { return figures.Send(t.Context(), env, id, 7) },
+			&events.MailboxMessage{Mailbox: "letters", Data: codec.Payload(`"word"`)},
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -92,7 +94,7 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 		return fmt.Sprint(out, a, " ", b, " ", c, ", then ", okD), errors.Join(errA, errB, errC, errD)
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 		for _, s := range []string{"a", "b", "c"} {
-			must(t, letters.Push(t.Context(), env, h.ID, s))
+			must(t, letters.Send(t.Context(), env, h.ID, s))
 		}
 	})
 }
@@ -103,7 +105,7 @@ func TestLetterOfALoserGoesBack(t *testing.T) {
 		if err := ctx.Sleep(time.Minute); err != nil {
 			return "", err
 		}
-		if ctx.Select(letter, event) != event {
+		if ctx.Race(letter, event) != event {
 			return "", errors.New("the event came first")
 		}
 		s, err := letters.Receive(ctx)
@@ -111,7 +113,7 @@ func TestLetterOfALoserGoesBack(t *testing.T) {
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
 		must(t, knock.Raise(t.Context(), env, h.ID, "x"))
 		for _, s := range []string{"a", "b"} {
-			must(t, letters.Push(t.Context(), env, h.ID, s))
+			must(t, letters.Send(t.Context(), env, h.ID, s))
 		}
 	})
 }
@@ -124,7 +126,7 @@ func TestTryReceiveWhenCancelled(t *testing.T) {
 		}
 		return "", ctx.Err()
 	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
-		must(t, letters.Push(t.Context(), env, h.ID, "x"))
+		must(t, letters.Send(t.Context(), env, h.ID, "x"))
 		must(t, h.Cancel(t.Context(), ""))
 	})
 }
@@ -138,8 +140,8 @@ func TestInstancesTalk(t *testing.T) {
 		x, errA := a.Get(ctx)
 		y, errB := b.Get(ctx)
 		return x + " and " + y, errors.Join(errA, errB)
-	}, nil, kid.With(func(ctx *oc, whom string) (string, error) {
-		return "", errors.Join(knock.Send(ctx, whom, "x"), letters.Send(ctx, whom, "y"))
+	}, nil, kid.Bind(func(ctx *oc, whom string) (string, error) {
+		return "", errors.Join(knock.RaiseFrom(ctx, whom, "x"), letters.SendFrom(ctx, whom, "y"))
 	}))
 }
 
@@ -160,12 +162,12 @@ func TestStatus(t *testing.T) {
 		return fmt.Sprint(none, " ", okNone, ", ", half, " ", okHalf, ", ", cleared, " ", okCleared), err
 	}, func(e *rondotest.Env, h orchestration.Handle[string]) {
 		env = e
-		if s, ok := rondotest.Status(e, status, h.ID); !ok || s.Percent != 50 {
-			t.Errorf("outside it is %v, %v", s, ok)
+		if s, ok, err := status.Read(t.Context(), e, h.ID); err != nil || !ok || s.Percent != 50 {
+			t.Errorf("outside it is %v, %v, %v", s, ok, err)
 		}
 	})
-	if s, ok := rondotest.Status(env, status, "i"); ok {
-		t.Errorf("after it was cleared it is %v", s)
+	if s, ok, err := status.Read(t.Context(), env, "i"); err != nil || ok {
+		t.Errorf("after it was cleared it is %v, %v", s, err)
 	}
 	_, err := run(t, func(ctx *oc, _ string) (string, error) {
 		orchestration.DefineStatus[string]().Set(ctx, "word")
@@ -181,8 +183,8 @@ func TestStatus(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	a, b, c := orchestration.DefineKey[int]("a"), orchestration.DefineKey[string]("b"),
-		orchestration.DefineKey[[]int]("c")
+	a, b, c := orchestration.DefineValue[int]("a"), orchestration.DefineValue[string]("b"),
+		orchestration.DefineValue[[]int]("c")
 	gives(t, "0 false; 2 true; [a b c]; 2 pruned; [a]; []", func(ctx *oc, _ string) (string, error) {
 		none, okNone, _ := a.Get(ctx)
 		a.Set(ctx, 1)
@@ -193,14 +195,14 @@ func TestValues(t *testing.T) {
 		}
 		a.Set(ctx, 2)
 		two, okTwo, err := a.Get(ctx)
-		keys := ctx.Keys()
-		pruned := ctx.PruneValues(ctx.Now())
-		left := ctx.Keys()
+		keys := ctx.Values().Keys()
+		pruned := ctx.Values().Prune(ctx.Now())
+		left := ctx.Values().Keys()
 		b.Clear(ctx)
-		ctx.ClearValues()
-		ctx.ClearValues()
+		ctx.Values().Clear()
+		ctx.Values().Clear()
 		return fmt.Sprint(none, " ", okNone, "; ", two, " ", okTwo, "; ", keys, "; ", pruned, " pruned; ", left, "; ",
-			ctx.Keys()), err
+			ctx.Values().Keys()), err
 	}, nil)
 }
 
@@ -211,14 +213,14 @@ func TestValueThatCannotBeKept(t *testing.T) {
 		says   string
 	}{
 		"no key": {func(ctx *oc) {
-			_ = orchestration.DefineKey[int]("").Set(ctx, 1)
+			_ = orchestration.DefineValue[int]("").Set(ctx, 1)
 		}, orchestration.OfType("invalid_call"), "a value needs a key"},
 		"no text": {func(ctx *oc) {
-			_ = orchestration.DefineKey[int]("\xff").Set(ctx, 1)
+			_ = orchestration.DefineValue[int]("\xff").Set(ctx, 1)
 		}, orchestration.OfType("invalid_call"), "it is not valid UTF-8"},
 		"no data": {func(ctx *oc) {
-			_ = orchestration.DefineKey[func()]("f").Set(ctx, nil)
-		}, &orchestration.Error{Kind: events.Application}, "encode func()"},
+			_ = orchestration.DefineValue[func()]("f").Set(ctx, nil)
+		}, &failure.Error{Kind: failure.Application}, "encode func()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fails(t, c.target, func(ctx *oc, _ string) (string, error) {
@@ -229,7 +231,7 @@ func TestValueThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// What is over a limit is an error of the call, and the instance lives on.
+// A value over a limit is an error of the call, and the instance goes on.
 func TestCallsOverALimit(t *testing.T) {
 	large, long := strings.Repeat("x", events.MaxPayload), strings.Repeat("k", events.MaxValueKey+1)
 	far := time.Duration(events.MaxDelay) + time.Hour
@@ -238,10 +240,10 @@ func TestCallsOverALimit(t *testing.T) {
 		says string
 	}{
 		"large value": {func(ctx *oc) error {
-			return orchestration.DefineKey[string]("k").Set(ctx, large[:events.MaxValue])
+			return orchestration.DefineValue[string]("k").Set(ctx, large[:events.MaxValue])
 		}, `value "k"`},
 		"long key": {func(ctx *oc) error {
-			return orchestration.DefineKey[int](long).Set(ctx, 1)
+			return orchestration.DefineValue[int](long).Set(ctx, 1)
 		}, "use a shorter key"},
 		"large status": {func(ctx *oc) error {
 			return orchestration.DefineStatus[string]().Set(ctx, large[:events.MaxStatus])
@@ -251,7 +253,7 @@ func TestCallsOverALimit(t *testing.T) {
 			return err
 		}, `activity "echo"`},
 		"large message": {func(ctx *oc) error {
-			return orchestration.DefineQueue[string]("q").Send(ctx, "other", large)
+			return orchestration.DefineMailbox[string]("q").SendFrom(ctx, "other", large)
 		}, `message to "other"`},
 		"far timer": {func(ctx *oc) error { return ctx.Sleep(far) }, "check its unit"},
 		"far deadline": {func(ctx *oc) error {
@@ -264,7 +266,7 @@ func TestCallsOverALimit(t *testing.T) {
 			var said string
 			gives(t, "it lives on", func(ctx *oc, _ string) (string, error) {
 				err := c.call(ctx)
-				if !errors.Is(err, &orchestration.Error{Kind: events.LimitExceeded}) {
+				if !errors.Is(err, &failure.Error{Kind: failure.LimitExceeded}) {
 					return "", fmt.Errorf("no error about a limit: %w", err)
 				}
 				said = err.Error()
@@ -283,28 +285,28 @@ func TestTooManyValues(t *testing.T) {
 		var err error
 		n := -1
 		for ; err == nil; n++ {
-			err = orchestration.DefineKey[int](fmt.Sprint(n)).Set(ctx, n)
+			err = orchestration.DefineValue[int](fmt.Sprint(n)).Set(ctx, n)
 		}
-		if !errors.Is(err, &orchestration.Error{Kind: events.LimitExceeded}) {
+		if !errors.Is(err, &failure.Error{Kind: failure.LimitExceeded}) {
 			return "", err
 		}
-		orchestration.DefineKey[int]("0").Clear(ctx)
-		return fmt.Sprint(n, " and another one"), orchestration.DefineKey[int]("last").Set(ctx, 1)
+		orchestration.DefineValue[int]("0").Clear(ctx)
+		return fmt.Sprint(n, " and another one"), orchestration.DefineValue[int]("last").Set(ctx, 1)
 	}, nil)
 }
 
 func TestValueOfAnotherType(t *testing.T) {
 	_, err := run(t, func(ctx *oc, _ string) (string, error) {
-		orchestration.DefineKey[string]("k").Set(ctx, "word")
-		n, ok, err := orchestration.DefineKey[int]("k").Get(ctx)
+		orchestration.DefineValue[string]("k").Set(ctx, "word")
+		n, ok, err := orchestration.DefineValue[int]("k").Get(ctx)
 		return fmt.Sprint(n, ok), err
 	}, nil)
 	mustSay(t, err, `decode "word" into *int`)
 }
 
 func TestValueOfAnotherInstance(t *testing.T) {
-	k := orchestration.DefineKey[int]("k")
-	keeper := kid.With(func(ctx *oc, _ string) (string, error) { k.Set(ctx, 7); return "", nil })
+	k := orchestration.DefineValue[int]("k")
+	keeper := kid.Bind(func(ctx *oc, _ string) (string, error) { k.Set(ctx, 7); return "", nil })
 	gives(t, "7 true", func(ctx *oc, _ string) (string, error) {
 		if _, err := kid.Call(ctx, "x", orchestration.ID("kid")); err != nil {
 			return "", err
@@ -320,7 +322,7 @@ func TestValueOfAnotherInstance(t *testing.T) {
 		if _, err := kid.Call(ctx, "x", orchestration.ID("kid")); err != nil {
 			return "", err
 		}
-		_, err := orchestration.DefineKey[string]("k").ReadFrom(ctx, "kid").Get(ctx)
+		_, err := orchestration.DefineValue[string]("k").ReadFrom(ctx, "kid").Get(ctx)
 		return "", err
 	}, nil, keeper)
 	mustSay(t, err, `value "k" of "kid": decode 7 into`)
@@ -329,7 +331,7 @@ func TestValueOfAnotherInstance(t *testing.T) {
 func TestDroppedWaitTakesNothing(t *testing.T) {
 	gives(t, "mine", func(ctx *oc, _ string) (string, error) {
 		a, b := knock.Next(ctx), knock.Next(ctx)
-		if ctx.Select(ctx.Timer(time.Second), a) == a {
+		if ctx.Race(ctx.Timer(time.Second), a) == a {
 			return "", errors.New("nobody has knocked yet")
 		}
 		return b.Get(ctx)

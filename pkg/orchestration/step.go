@@ -6,12 +6,17 @@ import (
 	"runtime/debug"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// StepOption says how an inline step is run. Package activity has them: Retry, Timeout,
-// TimeoutOverall.
-type StepOption = coro.StepOption
+// StepOption configures an inline step. Package activity has them: Retry, StartToClose,
+// ScheduleToClose.
+type StepOption interface {
+	// ApplyStep changes the settings of a call.
+	ApplyStep(o *CallOptions)
+}
 
 // Step runs a short side effect right here, in the orchestrator's process: no worker is needed, and
 // it costs one commit. Its result is remembered, so a replay does not run it again; a crash before
@@ -27,23 +32,23 @@ func StartStep[T any](ctx *Context, name string, fn func(context.Context) (T, er
 	if err := events.CheckName("step", name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	var o coro.Options
+	var o CallOptions
 	for _, opt := range opts {
 		opt.ApplyStep(&o)
 	}
-	codec := ctx.codec()
-	run := func(c context.Context) (p events.Payload, err error) {
+	enc := codecOf(ctx)
+	run := func(c context.Context) (p codec.Payload, err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				err = (&events.Error{Kind: events.Panicked, Message: fmt.Sprint("panic: ", r),
-					Stack: string(debug.Stack())}).Bounded()
+				err = events.Bounded(&failure.Error{Kind: failure.Panicked, Message: fmt.Sprint("panic: ", r),
+					Stack: string(debug.Stack())})
 			}
 		}()
 		v, err := fn(c)
 		if err != nil {
 			return nil, err
 		}
-		return codec.Encode(v)
+		return enc.Encode(v)
 	}
-	return decoded[T](ctx, ctx.p.Step(ctx.s, name, run, o), what)
+	return decoded[T](ctx, ctx.s.Step(name, run, coro.Options(o)), what)
 }

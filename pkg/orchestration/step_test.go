@@ -10,6 +10,7 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -32,7 +33,7 @@ func TestStepIsTriedAgain(t *testing.T) {
 	var keys []string
 	gives(t, "attempt 3 of s", func(ctx *oc, _ string) (string, error) {
 		return orchestration.Step(ctx, "s", func(c context.Context) (string, error) {
-			info := activity.InfoOf(c)
+			info := activity.Info(c)
 			keys = append(keys, info.IdempotencyKey)
 			if info.Attempt < 3 {
 				return "", errors.New("not yet")
@@ -49,7 +50,7 @@ func TestStepIsTriedAgain(t *testing.T) {
 
 func TestStepsHaveKeysOfTheirOwn(t *testing.T) {
 	gives(t, "true", func(ctx *oc, _ string) (string, error) {
-		key := func(c context.Context) (string, error) { return activity.InfoOf(c).IdempotencyKey, nil }
+		key := func(c context.Context) (string, error) { return activity.Info(c).IdempotencyKey, nil }
 		keys, err := orchestration.All(ctx, orchestration.StartStep(ctx, "s", key),
 			orchestration.StartStep(ctx, "s", key)).Get(ctx)
 		return fmt.Sprint(len(keys) == 2 && keys[0] != keys[1]), err
@@ -67,20 +68,21 @@ func TestStepFails(t *testing.T) {
 		"error": {"s", func(context.Context) (any, error) { return nil, activity.Errorf("busy", "later") },
 			[]orchestration.StepOption{activity.Retry(2)}, orchestration.OfType("busy"),
 			[]string{`step "s": later (after 2 attempts)`}},
-		"final": {"s", func(context.Context) (any, error) { return nil, activity.Final(errors.New("never")) },
-			[]orchestration.StepOption{activity.Retry(2)}, &orchestration.Error{Kind: events.Application},
+		"final": {"s", func(context.Context) (any, error) { return nil, activity.NonRetryable(errors.New("never")) },
+			[]orchestration.StepOption{activity.Retry(2)}, &failure.Error{Kind: failure.Application},
 			[]string{`step "s": never`}},
 		"panic": {"s", func(context.Context) (any, error) { panic("out of cheese") }, nil,
-			&orchestration.Error{Kind: events.Panicked}, []string{`step "s": panic: out of cheese`}},
+			&failure.Error{Kind: failure.Panicked}, []string{`step "s": panic: out of cheese`}},
 		"result that cannot be encoded": {"s", func(context.Context) (any, error) { return func() {}, nil }, nil,
-			&orchestration.Error{Kind: events.Application}, []string{`step "s": encode func()`}},
+			&failure.Error{Kind: failure.Application}, []string{`step "s": encode func()`}},
 		"result that is too large": {"s", func(context.Context) (any, error) {
 			return strings.Repeat("x", events.MaxPayload), nil
 		}, nil,
-			&orchestration.Error{Kind: events.LimitExceeded}, []string{`result of step "s"`}},
+			&failure.Error{Kind: failure.LimitExceeded}, []string{`result of step "s"`}},
 		"name": {"", nil, nil, orchestration.OfType("invalid_call"), []string{"step name: it is empty"}},
-		"options": {"s", nil, []orchestration.StepOption{activity.Timeout(-1)}, orchestration.OfType("invalid_options"),
-			[]string{`step "s": Timeout: -1ns is not between`}},
+		"options": {"s", nil, []orchestration.StepOption{activity.StartToClose(-1)},
+			orchestration.OfType("invalid_options"),
+			[]string{`step "s": StartToClose: -1ns is not between`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fails(t, c.target, func(ctx *oc, _ string) (string, error) {

@@ -20,7 +20,7 @@ func TestPublisherPublishesFarTimersAtTheEnd(t *testing.T) {
 		defer end()
 		synctest.Wait()
 		timer := events.Wire{Subject: "rondo.timer-due.a", NotBefore: time.Now().Add(time.Hour)}
-		if err := p.Publish(t.Context(), outbox.Promised{Messages: []events.Wire{timer}, Keys: key(1)}); err != nil {
+		if err := p.Publish(t.Context(), outbox.Committed{Messages: []events.Wire{timer}, Keys: key(1)}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

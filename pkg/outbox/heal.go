@@ -40,7 +40,7 @@ type Healer struct {
 	// for code is not sent again each minute: what answers it may be waiting, too.
 	Runs    func(name, version string) bool
 	Log     *slog.Logger
-	Watcher Watcher // nil: nobody
+	Watcher Watcher // nil: none
 
 	mu      sync.Mutex
 	waiting []unsettled // that were overdue
@@ -52,7 +52,7 @@ const (
 	asking = 32
 )
 
-// Healed counts what was done.
+// Healed counts the effects.
 type Healed struct {
 	Instances int // that were looked at
 	Messages  int // that were missing
@@ -88,8 +88,8 @@ func (h *Healer) Overdue(ctx context.Context, page int) (all Healed, err error) 
 // overdue looks after one page of them, and tells how many it has taken over.
 func (h *Healer) overdue(ctx context.Context, limit int) (int, Healed, error) {
 	now := time.Now()
-	overdue, err := h.Store.TakeOverdue(ctx,
-		history.Take{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
+	overdue, err := h.Store.LeaseOverdue(ctx,
+		history.Lease{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
 	if err != nil {
 		return 0, Healed{}, fmt.Errorf("look for overdue instances: %w", err)
 	}
@@ -129,9 +129,8 @@ func (h *Healer) settled() (unsettled, bool) {
 	return unsettled{}, false
 }
 
-// recent is how far back messages are sent again to which nobody expects an answer, after the
-// b has lost everything: a broker that keeps its files writes through to them more often than
-// that.
+// recent is how far back messages without an expected answer are sent again, after the broker has
+// lost everything: a broker that keeps its files writes through to them more often than that.
 const recent = 10 * time.Minute
 
 // All looks after all instances that have not ended, and those that may have said something just
@@ -214,7 +213,7 @@ func (h *Healer) each(ctx context.Context, filter history.Filter, since time.Tim
 	}
 }
 
-// hold is what is not sent at once where the broker does not have a task.
+// hold is a task that is not published at once where the broker does not have it.
 type hold int
 
 const (
@@ -254,7 +253,7 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 		if err != nil {
 			return healed, later, err
 		}
-		isTask := func(i int) bool { _, is := messages[i].Content.(*events.Work); return is }
+		isTask := func(i int) bool { _, is := messages[i].Content.(*events.Task); return is }
 		waits := make(map[string]bool)
 		for i := range messages {
 			if hold != holdNothing && wanted[i] && isTask(i) && !waits[of[i]] {
@@ -275,14 +274,15 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 			return healed, later, fmt.Errorf("look after instances: %w", err)
 		}
 		healed.Messages += len(missing)
-		orNobody(h.Watcher).Healed(h.lost(missing))
+		orNone(h.Watcher).Healed(h.lost(missing))
 	}
 	return healed, later, nil
 }
 
-// lost counts what the broker should have had: nobody has promised to wake those who are overdue.
+// lost counts the messages that the broker should have had: no outbox entry wakes overdue
+// instances.
 func (h *Healer) lost(messages []events.Wire) (n int) {
-	wake := h.Prefix + "." + string(events.VerbWake) + "."
+	wake := subjectsOf(h.Prefix, events.VerbWake)
 	for _, w := range messages {
 		if !strings.HasPrefix(w.Subject, wake) {
 			n++
@@ -353,7 +353,7 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 		case *events.Start:
 			status, known := children[m.Instance]
 			wanted[i] = c.Parent == nil || !known || status.Ended() // a child that has ended tells its parent once more
-		case *events.Work:
+		case *events.Task:
 			asked = append(asked, i)
 		case *events.TimerDue:
 			if m.NotBefore.After(now) { // otherwise to be woken is enough

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -52,7 +53,7 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 		"running": parked(round.Running),
 		"ended":   parked(round.Completed, &events.Completed{}),
 	}}
-	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-incarnation.a": true,
+	b := &fakeBroker{has: map[string]bool{"rondo.task._.kept.1-3-incarnation.a": true,
 		"rondo.timer-due.1-7-incarnation.a": true}}
 	healed, err := healer(b, s).Overdue(t.Context(), 10)
 	if err != nil {
@@ -60,8 +61,7 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 	}
 	slices.Sort(b.published)
 	want := []string{"rondo.internal_start.o.ended", "rondo.internal_start.o.missing",
-		"rondo.timer-due.1-6-incarnation.a",
-		"rondo.wake.sweep.a", "rondo.work._.lost.1-2-incarnation.a"}
+		"rondo.task._.lost.1-2-incarnation.a", "rondo.timer-due.1-6-incarnation.a", "rondo.wake.sweep.a"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -83,13 +83,21 @@ func TestHealWakesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// After the broker has lost everything, what was said lately is said again, also by those that have
+// After the broker has lost everything, recent messages are sent again, also by instances that have
 // ended.
 func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
-	long := parked(round.Running, &events.Sent{To: events.ToQueue, Instance: "z", Name: "old"})
+	long := parked(round.Running, &events.Sent{To: events.ToMailbox, Instance: "z", Name: "old"})
 	long.History[1].At = time.Now().Add(-24 * time.Hour)
+	// The broker keeps a delayed start until it is due.
+	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+	delayed := parked(round.Running, &events.Launched{Name: "o", Instance: "past", NotBefore: in(-23 * time.Hour)},
+		&events.Launched{Name: "o", Instance: "tomorrow", NotBefore: in(24 * time.Hour)})
+	for i := range delayed.History[1:] {
+		delayed.History[1+i].At = in(-24 * time.Hour)
+	}
 	s := &store{known: map[string]round.Known{
-		"running": parked(round.Running, &events.Sent{To: events.ToQueue, Instance: "x", Name: "q"}),
+		"delayed": delayed,
+		"running": parked(round.Running, &events.Sent{To: events.ToMailbox, Instance: "x", Name: "q"}),
 		"ended":   parked(round.Completed, &events.Launched{Name: "o", Instance: "y"}, &events.Completed{}),
 		"long":    long,
 	}}
@@ -98,8 +106,8 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
-	want := []string{"rondo.internal_queue.q.x", "rondo.internal_start.o.y", "rondo.wake.sweep.long",
-		"rondo.wake.sweep.running"}
+	want := []string{"rondo.internal_mailbox.q.x", "rondo.internal_start.o.tomorrow",
+		"rondo.internal_start.o.y", "rondo.wake.sweep.delayed", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -130,7 +138,7 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 			t.Errorf("published %v before the tasks were stored or done", got)
 		}
 		b.mu.Lock()
-		b.has["rondo.work._.a.1-2-incarnation.stored"] = true
+		b.has["rondo.task._.a.1-2-incarnation.stored"] = true
 		b.mu.Unlock()
 		s.mu.Lock()
 		s.known["done"] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1},
@@ -141,8 +149,8 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 			t.Fatal(got.err)
 		}
 		slices.Sort(b.published)
-		want := []string{"rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.wake.sweep.stored",
-			"rondo.work._.a.1-2-incarnation.lost"}
+		want := []string{"rondo.task._.a.1-2-incarnation.lost", "rondo.wake.sweep.done", "rondo.wake.sweep.lost",
+			"rondo.wake.sweep.stored"}
 		if !slices.Equal(b.published, want) {
 			t.Errorf("published %v, want %v", b.published, want)
 		}
@@ -201,7 +209,7 @@ func TestHealOverdueWaitsForTasks(t *testing.T) {
 		<-time.After(4 * time.Second)
 		overdue()
 		<-time.After(time.Second)
-		overdue("rondo.wake.sweep.done", "rondo.wake.sweep.lost", "rondo.work._.a.1-2-incarnation.lost")
+		overdue("rondo.task._.a.1-2-incarnation.lost", "rondo.wake.sweep.done", "rondo.wake.sweep.lost")
 		<-time.After(time.Minute)
 		overdue()
 	})
@@ -234,7 +242,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 		id := fmt.Sprint("i", i)
 		s.overdue = append(s.overdue, id)
 		s.known[id] = parked(round.Running, &events.ActivityScheduled{Name: "a", Attempt: 1})
-		subject := "rondo.work._.a.1-2-incarnation." + id
+		subject := "rondo.task._.a.1-2-incarnation." + id
 		switch {
 		case i == 7: // it is lost
 		case i == 8:
@@ -250,7 +258,7 @@ func TestHealGoesOnWhileThereIsMore(t *testing.T) {
 		t.Errorf("healed %+v with %d questions, error %v; want %d instances and 3 questions", healed, b.asked, err, n)
 	}
 	work := slices.DeleteFunc(b.published, func(s string) bool { return strings.Contains(s, ".wake.") })
-	if want := []string{"rondo.work._.a.1-2-incarnation.i7"}; !slices.Equal(work, want) {
+	if want := []string{"rondo.task._.a.1-2-incarnation.i7"}; !slices.Equal(work, want) {
 		t.Errorf("published %v, want %v", work, want)
 	}
 }
@@ -268,17 +276,17 @@ func TestHealLeavesAloneWhatNobodyRuns(t *testing.T) {
 	}
 }
 
-// After the broker has lost everything, an instance that has ended says once more what it has said.
-// A message that a read has taken is none that nobody has looked at: the start that brought it
-// begins no instance again. One that no read has taken does.
+// After the broker has lost everything, an instance that has ended sends its messages once more. A
+// message that a read has taken is not unread: the start that brought it begins no instance again.
+// One that no read has taken does.
 func TestHealAllStartsNothingForMessagesThatWereTaken(t *testing.T) {
 	restart := &events.Restart{Name: "o", Version: "1.0.0"}
-	brought := func(data string) *events.MessageQueued {
-		return &events.MessageQueued{Queue: "q", Data: events.Payload(data), Message: "m" + data, Restart: restart}
+	brought := func(data string) *events.MessageReceived {
+		return &events.MessageReceived{Mailbox: "q", Data: codec.Payload(data), Message: "m" + data, Restart: restart}
 	}
 	s := &store{known: map[string]round.Known{
-		"taken": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), &events.Completed{}),
-		"unread": parked(round.Completed, &events.QueueRead{Queue: "q"}, brought("1"), brought("2"),
+		"taken": parked(round.Completed, &events.MailboxRead{Mailbox: "q"}, brought("1"), &events.Completed{}),
+		"unread": parked(round.Completed, &events.MailboxRead{Mailbox: "q"}, brought("1"), brought("2"),
 			&events.Completed{}),
 	}}
 	b := &fakeBroker{}

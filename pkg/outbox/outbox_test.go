@@ -84,24 +84,24 @@ func (b *fakeBroker) subjects() []string {
 // store is an outbox in memory, and the instances that healing looks at.
 type store struct {
 	history.Store
-	mu       sync.Mutex
-	promises []history.Promise
-	removed  []int64
-	known    map[string]round.Known
-	overdue  []string
-	err      error
+	mu      sync.Mutex
+	entries []history.OutboxEntry
+	removed []int64
+	known   map[string]round.Known
+	overdue []string
+	err     error
 }
 
-func (s *store) TakePromises(_ context.Context, take history.Take) ([]history.Promise, error) {
+func (s *store) LeaseOutbox(_ context.Context, take history.Lease) ([]history.OutboxEntry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(take.Limit, len(s.promises))
-	taken := s.promises[:n]
-	s.promises = s.promises[n:]
+	n := min(take.Limit, len(s.entries))
+	taken := s.entries[:n]
+	s.entries = s.entries[n:]
 	return taken, s.err
 }
 
-func (s *store) RemovePromises(_ context.Context, keys []history.PromiseKey) error {
+func (s *store) RemoveOutbox(_ context.Context, keys []history.OutboxKey) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range keys {
@@ -116,7 +116,7 @@ func (s *store) gone() []int64 {
 	return slices.Clone(s.removed)
 }
 
-func (s *store) TakeOverdue(_ context.Context, take history.Take) ([]history.Overdue, error) {
+func (s *store) LeaseOverdue(_ context.Context, take history.Lease) ([]history.Overdue, error) {
 	var out []history.Overdue
 	n := min(take.Limit, len(s.overdue))
 	for _, id := range s.overdue[:n] {
@@ -160,7 +160,7 @@ func wires(subjects ...string) []events.Wire {
 	return out
 }
 
-func key(id int64) []history.PromiseKey { return []history.PromiseKey{{ID: id}} }
+func key(id int64) []history.OutboxKey { return []history.OutboxKey{{ID: id}} }
 
 // run runs a publisher for a test, and gives how to end it.
 func run(p *outbox.Publisher) (end func()) {
@@ -182,7 +182,7 @@ func TestPublisherKeepsTheOrderOfTheCommits(t *testing.T) {
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		for i := range 10 {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires(fmt.Sprint(i, "a"), fmt.Sprint(i, "b")),
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: wires(fmt.Sprint(i, "a"), fmt.Sprint(i, "b")),
 				Keys: key(int64(i))}); err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +212,8 @@ func TestPublisherKeepsTheOrderOfTheCommits(t *testing.T) {
 	})
 }
 
-// What is for later waits in a queue of its own, and a promise is kept when all of it is published.
+// Delayed messages wait in a queue of their own, and an outbox entry can be removed when all of it
+// is published.
 func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{}, &store{}
@@ -222,7 +223,7 @@ func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 		later := events.Wire{Subject: "later", NotBefore: time.Now().Add(time.Hour)}
 		withdrawn := events.Wire{Subject: "withdrawn", Purge: true}
 		for i, messages := range [][]events.Wire{append(wires("now 1"), later, withdrawn), wires("now 2"), {later}} {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(int64(i))}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: messages, Keys: key(int64(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -242,27 +243,27 @@ func TestPublisherDoesNotLetTheLaterHoldUpTheSooner(t *testing.T) {
 	})
 }
 
-// A withdrawal that came first would withdraw nothing, and the work be done for nobody. Other
-// withdrawals do not wait.
+// A withdrawal that came first would withdraw nothing, and a worker would execute a task without a
+// receiver. Other withdrawals do not wait.
 func TestPublisherWithdrawsNothingBeforeItIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{}, &store{}
 		slow := make(chan struct{})
-		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
+		p := outbox.NewPublisher(blockTasks{b, slow}, s, "rondo", silent)
 		end := run(p)
 		publish := func(id int64, messages ...events.Wire) {
 			t.Helper()
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(id)}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: messages, Keys: key(id)}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 		}
 		withdraw := func(subject string) events.Wire { return events.Wire{Subject: subject, Purge: true} }
-		publish(1, wires("rondo.work.a")...)
-		publish(2, wires("rondo.work.b")...) // it waits for the one before
-		publish(3, withdraw("rondo.work.a"), withdraw("rondo.work.elsewhere"))
-		publish(4, append(wires("rondo.work.c"), withdraw("rondo.work.b"), withdraw("rondo.work.c"))...)
-		if got := b.subjects(); !slices.Equal(got, []string{"rondo.work.elsewhere"}) {
+		publish(1, wires("rondo.task.a")...)
+		publish(2, wires("rondo.task.b")...) // it waits for the one before
+		publish(3, withdraw("rondo.task.a"), withdraw("rondo.task.elsewhere"))
+		publish(4, append(wires("rondo.task.c"), withdraw("rondo.task.b"), withdraw("rondo.task.c"))...)
+		if got := b.subjects(); !slices.Equal(got, []string{"rondo.task.elsewhere"}) {
 			t.Errorf("published %v", got)
 		}
 		if n, _ := p.Waiting(); n != 6 {
@@ -274,7 +275,7 @@ func TestPublisherWithdrawsNothingBeforeItIsPublished(t *testing.T) {
 		close(slow)
 		synctest.Wait()
 		got := b.subjects()
-		for _, subject := range []string{"rondo.work.a", "rondo.work.b", "rondo.work.c"} {
+		for _, subject := range []string{"rondo.task.a", "rondo.task.b", "rondo.task.c"} {
 			first := slices.Index(got, subject)
 			if first < 0 || !slices.Contains(got[first+1:], subject) {
 				t.Errorf("%s was not withdrawn after it was published: %v", subject, got)
@@ -292,11 +293,11 @@ func TestPublisherWithdrawsWhatItPublishesLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{}, &store{}
 		slow := make(chan struct{})
-		p := outbox.NewPublisher(blockWork{b, slow}, s, "rondo", silent)
+		p := outbox.NewPublisher(blockTasks{b, slow}, s, "rondo", silent)
 		end := run(p)
-		for i, m := range []events.Wire{{Subject: "rondo.work.a"}, {Subject: "rondo.work.a", Purge: true}} {
+		for i, m := range []events.Wire{{Subject: "rondo.task.a"}, {Subject: "rondo.task.a", Purge: true}} {
 			if err := p.Publish(t.Context(),
-				outbox.Promised{Messages: []events.Wire{m}, Keys: key(int64(i))}); err != nil {
+				outbox.Committed{Messages: []events.Wire{m}, Keys: key(int64(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -308,20 +309,20 @@ func TestPublisherWithdrawsWhatItPublishesLast(t *testing.T) {
 	})
 }
 
-// blockWork holds up work.
-type blockWork struct {
+// blockTasks holds up work.
+type blockTasks struct {
 	*fakeBroker
 	until chan struct{}
 }
 
-func (b blockWork) Publish(ctx context.Context, messages ...events.Wire) error {
+func (b blockTasks) Publish(ctx context.Context, messages ...events.Wire) error {
 	if !messages[0].Purge {
 		<-b.until
 	}
 	return b.fakeBroker.Publish(ctx, messages...)
 }
 
-// blockLater holds up what is for later.
+// blockLater holds up delayed messages.
 type blockLater struct {
 	*fakeBroker
 	until chan struct{}
@@ -334,7 +335,7 @@ func (b blockLater) Publish(ctx context.Context, messages ...events.Wire) error 
 	return b.fakeBroker.Publish(ctx, messages...)
 }
 
-// slowly publishes each piece of work when the test says so, and everything else at once.
+// slowly publishes each task when the test says so, and everything else at once.
 type slowly struct {
 	*fakeBroker
 	done map[string]chan struct{} // by subject
@@ -343,11 +344,11 @@ type slowly struct {
 func (b slowly) Publish(ctx context.Context, messages ...events.Wire) error {
 	for _, m := range messages {
 		if done := b.done[m.Subject]; done != nil && !m.Purge {
-			if len(messages) > 1 || m.Pass != !strings.HasSuffix(m.Subject, "session") {
-				return fmt.Errorf("%s is published with others, or may be passed on: %t", m.Subject, m.Pass)
+			if len(messages) > 1 || m.Direct != !strings.HasSuffix(m.Subject, "session") {
+				return fmt.Errorf("%s is published with others, or may be passed on: %t", m.Subject, m.Direct)
 			}
 			<-done
-		} else if m.Pass {
+		} else if m.Direct {
 			return fmt.Errorf("%s may be passed on", m.Subject)
 		}
 	}
@@ -414,11 +415,11 @@ func TestPublisherTakesTimersBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, s := &fakeBroker{}, &store{}
 				p := outbox.NewPublisher(b, s, "rondo", silent)
-				p.PassWork()
+				p.DeliverTasksDirectly()
 				end := run(p)
 				synctest.Wait()
 				c.do(func(id int64, messages ...events.Wire) {
-					if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(id)}); err != nil {
+					if err := p.Publish(t.Context(), outbox.Committed{Messages: messages, Keys: key(id)}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -441,20 +442,21 @@ func TestPublisherTakesTimersBack(t *testing.T) {
 	}
 }
 
-func removed(s *store) (keys []history.PromiseKey) {
+func removed(s *store) (keys []history.OutboxKey) {
 	for _, id := range s.gone() {
-		keys = append(keys, history.PromiseKey{ID: id})
+		keys = append(keys, history.OutboxKey{ID: id})
 	}
 	return keys
 }
 
-// What was published and could not be removed is removed later: a sweep would publish it again.
+// Outbox entries that were published and could not be removed are removed later: a sweep would
+// publish them again.
 func TestPublisherRemovesWhatItCouldNotRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{}, &store{err: errors.New("the database is away")}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
-		if err := p.Publish(t.Context(), outbox.Promised{Messages: wires("a"), Keys: key(7)}); err != nil {
+		if err := p.Publish(t.Context(), outbox.Committed{Messages: wires("a"), Keys: key(7)}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -476,8 +478,8 @@ func TestPublisherRemovesWhatItCouldNotRemove(t *testing.T) {
 	})
 }
 
-// A timer that is on its way to the broker is withdrawn after it; a process that ends publishes
-// what has waited.
+// A timer that is in flight to the broker is withdrawn after it; a process that ends publishes the
+// waiting messages.
 func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{}, &store{}
@@ -485,13 +487,13 @@ func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 		p := outbox.NewPublisher(blockLater{b, slow}, s, "rondo", silent)
 		end := run(p)
 		publish := func(id int64, m events.Wire) {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: []events.Wire{m}, Keys: key(id)}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: []events.Wire{m}, Keys: key(id)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		a := events.Wire{Subject: "rondo.timer-due.a", NotBefore: time.Now().Add(time.Hour)}
 		publish(1, a)
-		<-time.After(time.Second) // it is on its way
+		<-time.After(time.Second) // it is in flight
 		withdrawn := a
 		withdrawn.Purge = true
 		publish(2, withdrawn)
@@ -508,20 +510,20 @@ func TestPublisherWithdrawsTimersAfterThem(t *testing.T) {
 	})
 }
 
-// Work that may be passed on takes its time. Nothing waits for it but its own promise and its own
-// withdrawal.
+// A task for direct delivery takes its time. Only its own outbox entry and its own withdrawal wait
+// for it.
 func TestPublisherPassesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{}
-		const a, b, inSession = "rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i", "rondo.work._.c.1-2.session"
+		const a, b, inSession = "rondo.task._.a.1-2.i", "rondo.task._.b.1-2.i", "rondo.task._.c.1-2.session"
 		slow := slowly{&fakeBroker{},
 			map[string]chan struct{}{a: make(chan struct{}), b: make(chan struct{}), inSession: make(chan struct{})}}
 		p := outbox.NewPublisher(slow, s, "rondo", silent)
-		p.PassWork()
+		p.DeliverTasksDirectly()
 		end := run(p)
 		publish := func(id int64, messages ...events.Wire) {
 			t.Helper()
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: messages, Keys: key(id)}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: messages, Keys: key(id)}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -537,13 +539,13 @@ func TestPublisherPassesWork(t *testing.T) {
 				t.Errorf("kept %v, want %v", is, want)
 			}
 		}
-		publish(1, events.Wire{Subject: a}, events.Wire{Subject: "rondo.queue.q.x"})
+		publish(1, events.Wire{Subject: a}, events.Wire{Subject: "rondo.mailbox.q.x"})
 		publish(2, events.Wire{Subject: b})
 		publish(3, events.Wire{Subject: inSession, Header: events.Header{events.HeaderSession: {"s"}}})
-		publish(4, events.Wire{Subject: a, Purge: true}, events.Wire{Subject: "rondo.work._.z.1-2.i", Purge: true})
-		publish(5, events.Wire{Subject: "rondo.queue.q.y"})
+		publish(4, events.Wire{Subject: a, Purge: true}, events.Wire{Subject: "rondo.task._.z.1-2.i", Purge: true})
+		publish(5, events.Wire{Subject: "rondo.mailbox.q.y"})
 		if got := slow.subjects(); !slices.Equal(got,
-			[]string{"rondo.queue.q.x", "rondo.work._.z.1-2.i", "rondo.queue.q.y"}) {
+			[]string{"rondo.mailbox.q.x", "rondo.task._.z.1-2.i", "rondo.mailbox.q.y"}) {
 			t.Errorf("published %v", got)
 		}
 		kept(5)
@@ -558,20 +560,20 @@ func TestPublisherPassesWork(t *testing.T) {
 			t.Errorf("published %v", got)
 		}
 		time.AfterFunc(time.Second, func() { close(slow.done[inSession]) })
-		end() // waits for what is on its way
+		end() // waits for messages in flight
 		if got := s.gone(); !slices.Equal(got, []int64{3}) {
 			t.Errorf("removed %v", got)
 		}
 	})
 }
 
-func TestPublisherRemovesKeptPromisesWhenNoCommitComes(t *testing.T) {
+func TestPublisherRemovesPublishedEntriesWhenNoCommitComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{}, &store{}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		for i := range 3 {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires("m"), Keys: key(int64(i))}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: wires("m"), Keys: key(int64(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -584,7 +586,7 @@ func TestPublisherRemovesKeptPromisesWhenNoCommitComes(t *testing.T) {
 	})
 }
 
-// A failure leaves the promise where it is, for a sweep.
+// A failure leaves the outbox entry where it is, for a sweep.
 func TestPublisherLeavesWhatItCouldNotPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{fail: func(w events.Wire) error {
@@ -596,7 +598,8 @@ func TestPublisherLeavesWhatItCouldNotPublish(t *testing.T) {
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		publish := func(id int64, subjects ...string) {
-			if err := p.Publish(t.Context(), outbox.Promised{Messages: wires(subjects...), Keys: key(id)}); err != nil {
+			if err := p.Publish(t.Context(), outbox.Committed{Messages: wires(subjects...),
+				Keys: key(id)}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -611,39 +614,39 @@ func TestPublisherLeavesWhatItCouldNotPublish(t *testing.T) {
 	})
 }
 
-// Whoever promises more than can be published waits, and gives up when his time is over.
-func TestPublisherHoldsBackWhoPromisesTooMuch(t *testing.T) {
+// A commit with more messages than can be published waits, and gives up at its time limit.
+func TestPublisherHoldsBackWhoSendsTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &fakeBroker{gate: make(chan struct{})}, &store{}
 		p := outbox.NewPublisher(b, s, "rondo", silent)
 		end := run(p)
 		many := make([]events.Wire, 15_000)
-		if err := p.Publish(t.Context(), outbox.Promised{Messages: many}); err != nil {
+		if err := p.Publish(t.Context(), outbox.Committed{Messages: many}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := p.Publish(ctx, outbox.Promised{Messages: many}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.Publish(ctx, outbox.Committed{Messages: many}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it did not wait: %v", err)
 		}
 		close(b.gate)
-		if err := p.Publish(t.Context(), outbox.Promised{Messages: many}); err != nil {
+		if err := p.Publish(t.Context(), outbox.Committed{Messages: many}); err != nil {
 			t.Errorf("there is room: %v", err)
 		}
 		end()
 	})
 }
 
-// What the broker refuses is dead-lettered, and whoever waits for an answer gets one.
+// A message that the broker refuses is dead-lettered, and a waiting caller gets an answer.
 func TestRefusedMessagesAreAnswered(t *testing.T) {
 	ref := events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2}
 	var all []events.Wire
 	for _, m := range []events.Message{
-		{ID: "w", Instance: "i", Content: &events.Work{Ref: ref, Activity: "a", Attempt: 1}},
+		{ID: "w", Instance: "i", Content: &events.Task{Ref: ref, Activity: "a", Attempt: 1}},
 		{ID: "c", Instance: "child", Internal: true, Content: &events.Start{Orchestration: "o",
 			Parent: &events.Parent{Instance: "i", Incarnation: "incarnation", Execution: 1, Event: 3}}},
-		{ID: "s", Instance: "i", Content: &events.QueueSent{Queue: "q"}},
+		{ID: "s", Instance: "i", Content: &events.MailboxMessage{Mailbox: "q"}},
 		{ID: "l", Instance: "launched", Content: &events.Start{Orchestration: "o"}},
 	} {
 		w, err := events.Encode("rondo", m)
@@ -661,68 +664,10 @@ func TestRefusedMessagesAreAnswered(t *testing.T) {
 	if err := outbox.Send(t.Context(), b, "rondo", all, silent, nil); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"rondo.work-failed.1-2.i", "rondo.child-ended.1-3.i"}; !slices.Equal(b.published, want) {
+	if want := []string{"rondo.task-failed.1-2.i", "rondo.child-ended.1-3.i"}; !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
 	if len(b.deadLettered) != len(all) {
 		t.Errorf("dead-lettered: %v", b.deadLettered)
-	}
-}
-
-func TestSweepPublishesAndRemoves(t *testing.T) {
-	b, s := &fakeBroker{}, &store{}
-	for i := range int64(250) {
-		s.promises = append(s.promises, history.Promise{Key: history.PromiseKey{ID: i}, Messages: wires(fmt.Sprint(i))})
-	}
-	s.promises[7].Err = errors.New("unreadable")
-	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
-	n, err := sweeper.Sweep(t.Context())
-	if n != 249 || err != nil {
-		t.Errorf("swept %d, %v", n, err)
-	}
-	if len(b.published) != 249 || len(s.removed) != 249 || slices.Contains(s.removed, 7) {
-		t.Errorf("%d published, %d removed", len(b.published), len(s.removed))
-	}
-}
-
-func TestSweepLeavesWhatCannotBePublished(t *testing.T) {
-	b := &fakeBroker{fail: func(events.Wire) error { return errors.New("no broker") }}
-	s := &store{promises: []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: wires("a")}}}
-	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
-	if n, err := sweeper.Sweep(t.Context()); n != 0 || err == nil || len(s.removed) > 0 {
-		t.Errorf("swept %d, %v, removed %v", n, err, s.removed)
-	}
-}
-
-// Work whose process died after it was published is not published once more if it was answered or
-// is still in the broker: it would be executed twice.
-func TestSweepLeavesOutWorkThatNeedNotBeDoneAgain(t *testing.T) {
-	known := parked(round.Running,
-		&events.ActivityScheduled{Name: "lost", Attempt: 1},
-		&events.ActivityScheduled{Name: "kept", Attempt: 1},
-		&events.ActivityScheduled{Name: "answered", Attempt: 1},
-		&events.ActivityCompleted{Schedule: 4},
-	)
-	s := &store{known: map[string]round.Known{"a": known,
-		"ended": parked(round.Completed, &events.ActivityScheduled{Name: "late", Attempt: 1}, &events.Completed{})}}
-	work := func(instance, activity string, event int64) events.Wire {
-		ref := events.Ref{Incarnation: "incarnation", Execution: 1, Event: event}
-		w, err := events.Encode("rondo", events.Message{ID: events.MessageID(events.VerbWork, instance, ref),
-			Instance: instance, Content: &events.Work{Ref: ref, Activity: activity, Attempt: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
-	s.promises = []history.Promise{{Key: history.PromiseKey{ID: 1}, Messages: append(wires("rondo.queue.q.x"),
-		work("a", "lost", 2), work("a", "kept", 3), work("a", "answered", 4), work("ended", "late", 2),
-		work("nobody", "late", 2))}}
-	b := &fakeBroker{has: map[string]bool{"rondo.work._.kept.1-3-incarnation.a": true}}
-	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
-	if n, err := sweeper.Sweep(t.Context()); n != 1 || err != nil {
-		t.Errorf("swept %d, %v", n, err)
-	}
-	if want := []string{"rondo.queue.q.x", "rondo.work._.lost.1-2-incarnation.a"}; !slices.Equal(b.published, want) {
-		t.Errorf("published %v, want %v", b.published, want)
 	}
 }

@@ -20,45 +20,46 @@ type SweepStore interface {
 	history.Rounds
 }
 
-// Sweeper publishes what processes that died have promised.
+// Sweeper publishes the outbox entries of processes that died.
 type Sweeper struct {
 	Broker Broker
 	Store  SweepStore
 	Prefix string
-	// After is how old a promise is that its own process should have kept long ago. Hold is how
-	// long others leave it alone while it is being kept.
+	// After is the age from which on the process of an outbox entry should have published it. Hold
+	// is the lease, for which other sweepers leave it alone.
 	After, Hold time.Duration
 	Log         *slog.Logger
-	Watcher     Watcher // nil: nobody
+	Watcher     Watcher // nil: none
 }
 
 const sweepPage = 100
 
-// Sweep publishes what was left, and tells how many promises that were. Several may sweep at once.
+// Sweep publishes old outbox entries, and returns their number. Several sweepers may run at once.
 func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
 	for {
 		now := time.Now()
-		promises, err := s.Store.TakePromises(ctx,
-			history.Take{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
+		entries, err := s.Store.LeaseOutbox(ctx,
+			history.Lease{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
 		if err != nil {
 			return swept, fmt.Errorf("sweep the outbox: %w", err)
 		}
-		n, err := s.keep(ctx, promises)
+		n, err := s.keep(ctx, entries)
 		swept += n
-		if err != nil || len(promises) < sweepPage {
+		if err != nil || len(entries) < sweepPage {
 			return swept, err
 		}
 	}
 }
 
-// keep publishes promises and removes them.
-func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept int, err error) {
+// keep publishes outbox entries and removes them.
+func (s *Sweeper) keep(ctx context.Context, entries []history.OutboxEntry) (kept int, err error) {
 	var messages []events.Wire
-	var keys []history.PromiseKey
+	var keys []history.OutboxKey
 	var unreadable []error
-	for _, p := range promises {
+	for _, p := range entries {
 		if p.Err != nil {
-			unreadable = append(unreadable, fmt.Errorf("promise %d of shard %d, made at %s: %w", p.Key.ID, p.Key.Shard,
+			unreadable = append(unreadable, fmt.Errorf("outbox entry %d of shard %d, made at %s: %w", p.Key.ID,
+				p.Key.Shard,
 				p.Key.Made().Format(time.RFC3339), p.Err))
 			continue
 		}
@@ -66,7 +67,7 @@ func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept in
 		keys = append(keys, p.Key)
 	}
 	if len(unreadable) > 0 {
-		s.Log.Error("promises cannot be read and stay where they are", "error", errors.Join(unreadable...))
+		s.Log.Error("outbox entries cannot be read and stay where they are", "error", errors.Join(unreadable...))
 	}
 	if len(keys) == 0 {
 		return 0, nil
@@ -78,11 +79,11 @@ func (s *Sweeper) keep(ctx context.Context, promises []history.Promise) (kept in
 	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
-	if err := s.Store.RemovePromises(ctx, keys); err != nil {
+	if err := s.Store.RemoveOutbox(ctx, keys); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
-	orNobody(s.Watcher).Swept(len(messages))
-	s.Log.Info("published what was promised and not known to be sent", "promises", len(keys), "messages", len(messages))
+	orNone(s.Watcher).Swept(len(messages))
+	s.Log.Info("published entries that were left in the outbox", "entries", len(keys), "messages", len(messages))
 	return len(keys), nil
 }
 
@@ -93,7 +94,7 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 	work := make(map[int]events.Message)
 	var ids []string
 	for i, w := range messages {
-		if w.Purge || !strings.HasPrefix(w.Subject, s.Prefix+"."+string(events.VerbWork)+".") {
+		if w.Purge || !strings.HasPrefix(w.Subject, subjectsOf(s.Prefix, events.VerbTask)) {
 			continue
 		}
 		if m, err := events.Decode(s.Prefix, w.Subject, w.Header, w.Body, ""); err == nil {
@@ -121,7 +122,7 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 				open[m.ID] = true
 			}
 			if err != nil || k.Unreadable != nil || !round.CanRead(k.Row) {
-				open[k.Instance] = true // nobody knows: better twice than never
+				open[k.Instance] = true // the state is unknown: better twice than never
 			}
 		}
 		ids = ids[n:]

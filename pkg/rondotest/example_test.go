@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -24,11 +25,11 @@ func Example() {
 	)
 	reminders := 0
 	env := rondotest.New(t,
-		bill.With(func(ctx *orchestration.Context, customer string) (string, error) {
+		bill.Bind(func(ctx *orchestration.Context, customer string) (string, error) {
 			payment := paid.Next(ctx)
 			for {
 				month := ctx.Timer(30 * 24 * time.Hour)
-				if ctx.WaitAny(payment, month) == payment {
+				if ctx.Select(payment, month) == payment {
 					cents, err := payment.Get(ctx)
 					return fmt.Sprint(cents, " were paid"), err
 				}
@@ -37,7 +38,7 @@ func Example() {
 				}
 			}
 		}),
-		remind.With(func(context.Context, string) (int, error) { // a fake
+		remind.Bind(func(context.Context, string) (int, error) { // a fake
 			reminders++
 			return reminders, nil
 		}),
@@ -69,7 +70,7 @@ func ExampleCold() {
 		odd   = activity.Define[int, string]("odd")
 	)
 	runs := 0
-	code := count.With(func(ctx *orchestration.Context, name string) (string, error) {
+	code := count.Bind(func(ctx *orchestration.Context, name string) (string, error) {
 		runs++
 		if runs%2 == 0 {
 			return even.Call(ctx, runs)
@@ -79,7 +80,7 @@ func ExampleCold() {
 	done := func(context.Context, int) (string, error) { return "done", nil }
 	for _, mode := range [][]rondotest.Part{{}, {rondotest.Cold()}} {
 		runs = 0
-		env := rondotest.New(t, append(mode, code, even.With(done), odd.With(done))...)
+		env := rondotest.New(t, append(mode, code, even.Bind(done), odd.Bind(done))...)
 		h, err := count.Start(t.Context(), env, "x", orchestration.ID("count-1"))
 		if err != nil {
 			t.Fatal(err)
@@ -109,18 +110,18 @@ func ExampleReplay() {
 		pay   = activity.Define[string, string]("pay")
 		pack  = activity.Define[string, string]("pack")
 	)
-	yesterday := order.With(func(ctx *orchestration.Context, goods string) (string, error) {
+	yesterday := order.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 		if _, err := pay.Call(ctx, goods); err != nil {
 			return "", err
 		}
 		return pack.Call(ctx, goods)
 	})
-	today := order.With(func(ctx *orchestration.Context, goods string) (string, error) {
+	today := order.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 		return pack.Call(ctx, goods)
 	})
 
 	same := func(_ context.Context, s string) (string, error) { return s, nil }
-	env := rondotest.New(t, yesterday, pay.With(same), pack.With(same))
+	env := rondotest.New(t, yesterday, pay.Bind(same), pack.Bind(same))
 	if _, err := order.Start(t.Context(), env, "tea", orchestration.ID("order-7")); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func ExampleReplay() {
 
 	// Replay would fail the test; TryReplay gives the error.
 	err := rondotest.TryReplay(history, today)
-	var misfit *orchestration.Error
+	var misfit *failure.Error
 	if errors.As(err, &misfit) {
 		fmt.Printf("event %d: history has %s, the code did %s\n", misfit.Event, misfit.Expected, misfit.Got)
 	}
@@ -146,17 +147,17 @@ func ExampleTakes() {
 
 	var (
 		ask   = orchestration.Define[string, string]("ask")
-		think = activity.Define[string, string]("think", activity.Timeout(time.Minute))
+		think = activity.Define[string, string]("think", activity.StartToClose(time.Minute))
 	)
 	env := rondotest.New(t,
-		ask.With(func(ctx *orchestration.Context, question string) (string, error) {
+		ask.Bind(func(ctx *orchestration.Context, question string) (string, error) {
 			answer, err := think.Call(ctx, question)
 			if errors.Is(err, orchestration.ErrTimeout) {
 				return "no idea", nil
 			}
 			return answer, err
 		}),
-		rondotest.Takes(think.With(func(context.Context, string) (string, error) { return "42", nil }), 7*time.Hour),
+		rondotest.Takes(think.Bind(func(context.Context, string) (string, error) { return "42", nil }), 7*time.Hour),
 	)
 	h, err := ask.Start(t.Context(), env, "why?")
 	if err != nil {
@@ -167,8 +168,8 @@ func ExampleTakes() {
 	// no idea <nil>
 }
 
-// Chaos delivers late, twice and in another order, and crashes between rounds. What an
-// orchestration promises must hold all the same.
+// Chaos delivers late, twice and in another order, and crashes between rounds. The guarantees of an
+// orchestration must hold all the same.
 func ExampleChaos() {
 	t := newT()
 	defer t.end()
@@ -179,7 +180,7 @@ func ExampleChaos() {
 	)
 	for seed := range uint64(50) {
 		env := rondotest.New(t, rondotest.Chaos(seed),
-			sum.With(func(ctx *orchestration.Context, n int) (int, error) {
+			sum.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 				total := 0
 				for i := range n {
 					v, err := one.Call(ctx, i)
@@ -190,7 +191,7 @@ func ExampleChaos() {
 				}
 				return total, nil
 			}),
-			one.With(func(context.Context, int) (int, error) { return 1, nil }),
+			one.Bind(func(context.Context, int) (int, error) { return 1, nil }),
 		)
 		h, err := sum.Start(t.Context(), env, 10)
 		if err != nil {
@@ -214,7 +215,7 @@ func ExampleEnv_Outcome() {
 		order = orchestration.Define[string, string]("order")
 		pay   = activity.Define[string, string]("pay")
 	)
-	env := rondotest.New(t, order.With(func(ctx *orchestration.Context, goods string) (string, error) {
+	env := rondotest.New(t, order.Bind(func(ctx *orchestration.Context, goods string) (string, error) {
 		return pay.Call(ctx, goods)
 	}))
 	h, err := order.Start(t.Context(), env, "tea", orchestration.ID("order-7"))
@@ -235,7 +236,7 @@ func ExampleEnv_Deploy() {
 
 	greet := orchestration.Define[string, string]("greet")
 	say := func(word string) orchestration.Binding {
-		return greet.With(func(ctx *orchestration.Context, name string) (string, error) {
+		return greet.Bind(func(ctx *orchestration.Context, name string) (string, error) {
 			if err := ctx.Sleep(time.Hour); err != nil {
 				return "", err
 			}

@@ -14,41 +14,41 @@ import (
 // Export gives the history of the current execution of an instance, as [Replay] reads it.
 func (e *Env) Export(id string) []byte {
 	e.t.Helper()
-	row, ok := e.Row(id)
+	row, ok := e.row(id)
 	if !ok {
 		e.t.Fatalf("rondotest: there is no instance %q to export", id)
 	}
-	return e.export(id, row.Execution)
+	return export(e, id, row.Execution)
 }
 
 // ExportAll gives the histories of all executions of an instance, oldest first.
 func (e *Env) ExportAll(id string) [][]byte {
 	e.t.Helper()
-	row, _ := e.Row(id)
+	row, _ := e.row(id)
 	var all [][]byte
 	for x := int64(1); x <= row.Execution; x++ {
-		all = append(all, e.export(id, x))
+		all = append(all, export(e, id, x))
 	}
 	return all
 }
 
-func (e *Env) export(id string, execution int64) []byte {
+func export(e *Env, id string, execution int64) []byte {
 	e.t.Helper()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // the bytes of payloads must come back as they were
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(events.Export{Instance: id, Execution: execution,
-		Events: e.instances[id].history[execution]}); err != nil {
+		Events: e.system.store.instances[id].history[execution]}); err != nil {
 		e.t.Fatalf("rondotest: %v", err)
 	}
 	return b.Bytes()
 }
 
-// Replay runs today's code along an exported history and fails the test when they do not fit: when
-// a deployment would halt such an instance. Differences in the data (an activity that is now called
-// with another input) fail it, too: production lets them pass, but a release should not without
-// somebody having looked; [AllowChangedData] lets them pass here.
+// Replay runs today's code along an exported history and fails the test when they do not fit, that
+// is when a deployment would halt such an instance. Differences in the data (an activity is now
+// called with another input) fail it, too: production lets them pass, but a release should not
+// without a decision. [AllowChangedData] lets them pass here.
 func Replay(t T, history []byte, parts ...Part) {
 	t.Helper()
 	if err := TryReplay(history, parts...); err != nil {
@@ -80,9 +80,10 @@ func TryReplay(history []byte, parts ...Part) error {
 		case allowChangedData:
 			lenient = true
 		case option:
-			var e Env
-			p(&e)
-			config.Codec = e.config.Codec
+			var s settings
+			p(&s)
+			config.Codec = s.config.Codec
+		default:
 		}
 	}
 	code, err := orchestration.NewRegistry(bindings...)

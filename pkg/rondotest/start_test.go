@@ -12,7 +12,7 @@ import (
 
 var (
 	greeter = orchestration.Define[string, string]("greeter")
-	names   = orchestration.DefineQueue[string]("names")
+	names   = orchestration.DefineMailbox[string]("names")
 )
 
 func greet(ctx *orchestration.Context, greeting string) (string, error) {
@@ -24,7 +24,7 @@ func TestStartOptions(t *testing.T) {
 	for name, mode := range modes() {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			env := rondotest.New(t, append(mode, greeter.With(greet))...)
+			env := rondotest.New(t, append(mode, greeter.Bind(greet))...)
 
 			h, err := greeter.Start(ctx, env, "hello", orchestration.ID("x"), orchestration.RejectExisting(),
 				orchestration.RequestID("r"))
@@ -61,7 +61,7 @@ func TestStartOptions(t *testing.T) {
 				t.Fatal(err)
 			}
 			env.Advance(time.Minute)
-			if _, ok := env.Row(h.ID); ok {
+			if _, ok := env.Instance(h.ID); ok {
 				t.Error("it has begun before its time")
 			}
 			if out, err := h.Wait(ctx); out != "later eve" || err != nil || env.Now().Before(before.Add(time.Hour)) {
@@ -72,7 +72,7 @@ func TestStartOptions(t *testing.T) {
 }
 
 func TestDeliverTellsWhatBecameOfIt(t *testing.T) {
-	env := rondotest.New(t, greeter.With(greet))
+	env := rondotest.New(t, greeter.Bind(greet))
 	m := events.Message{ID: "m", Instance: "nobody", Content: &events.EventRaised{Name: "knock"}}
 	if r, err := env.Deliver(t.Context(), m); r.Taken || r.Reason != "unknown_instance" || err != nil {
 		t.Errorf("got %+v, %v", r, err)
@@ -90,13 +90,13 @@ func TestMessagesOfAStart(t *testing.T) {
 	for name, mode := range modes() {
 		t.Run(name, func(t *testing.T) {
 			env := rondotest.New(t,
-				append(mode, look.With(func(ctx *orchestration.Context, nap string) (string, error) {
+				append(mode, look.Bind(func(ctx *orchestration.Context, nap string) (string, error) {
 					n := names.Len(ctx)
 					name, ok, err := names.TryReceive(ctx)
 					if n != 1 || !ok || err != nil {
 						return "", orchestration.Errorf("empty", "%d messages, %v", n, err)
 					}
-					return name, ctx.Sleep(time.Minute) // what comes now, it does not look at
+					return name, ctx.Sleep(time.Minute) // it does not look at messages from here on
 				}))...)
 			say := func(name string) orchestration.Handle[string] {
 				h, err := look.Start(t.Context(), env, "", orchestration.ID("x"), orchestration.RestartFinished(),
@@ -113,9 +113,120 @@ func TestMessagesOfAStart(t *testing.T) {
 				t.Errorf("got %q, %v", out, err)
 			}
 			env.Advance(2 * time.Minute)
-			row, _ := env.Row("x")
+			row, _ := env.Instance("x")
 			if string(row.Output) != `"bob"` || row.Execution != 2 {
 				t.Errorf("execution %d gave %s, %v", row.Execution, row.Output, row.Error)
+			}
+		})
+	}
+}
+
+// TestFieldsOfANewerTypeRestart: the start of a newer program reaches an instance that ends without
+// looking at its message. The instance that is started for the message ignores the new field, too.
+func TestFieldsOfANewerTypeRestart(t *testing.T) {
+	type newer struct{ Room, Floor string }
+	type older struct{ Room string }
+	clean := orchestration.Define[older, string]("clean")
+	fromNewer := orchestration.Define[newer, string]("clean")
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			env := rondotest.New(t, append(mode, clean.Bind(func(ctx *orchestration.Context, in older) (string, error) {
+				if _, _, err := names.TryReceive(ctx); err != nil {
+					return "", err
+				}
+				return in.Room, ctx.Sleep(time.Minute)
+			}))...)
+			for _, name := range []string{"ann", "bob"} {
+				if _, err := fromNewer.Start(t.Context(), env, newer{"hall", "2"}, orchestration.ID("c"),
+					orchestration.RestartFinished(), orchestration.WithMessage(names, name)); err != nil {
+					t.Fatal(err)
+				}
+				env.Advance(time.Second)
+			}
+			env.Advance(5 * time.Minute)
+			in, _ := env.Instance("c")
+			if string(in.Output) != `"hall"` || in.Execution != 2 {
+				t.Errorf("execution %d gave %s, %v", in.Execution, in.Output, in.Error)
+			}
+		})
+	}
+}
+
+// TestDetachedStarts has starts of instances that the code detaches: none is before its time, none
+// is taken twice, and the messages that they bring reach an instance.
+func TestDetachedStarts(t *testing.T) {
+	launcher := orchestration.Define[string, time.Time]("launcher")
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			env := rondotest.New(t, append(mode, greeter.Bind(greet),
+				launcher.Bind(func(ctx *orchestration.Context, in string) (time.Time, error) {
+					due := ctx.Now().Add(time.Hour)
+					if _, err := greeter.Detach(ctx, "later", orchestration.ID("later"), orchestration.At(due),
+						orchestration.WithMessage(names, "eve"), orchestration.RestartFinished(),
+						orchestration.Attributes(map[string]string{"by": ctx.Instance()})); err != nil {
+						return due, err
+					}
+					for _, name := range []string{"ann", "bob"} { // bob meets an instance that has ended
+						if _, err := greeter.Detach(ctx, "hello", orchestration.ID("x"),
+							orchestration.RestartFinished(), orchestration.WithMessage(names, name)); err != nil {
+							return due, err
+						}
+						if err := ctx.Sleep(10 * time.Minute); err != nil {
+							return due, err
+						}
+					}
+					return due, nil
+				}))...)
+			due, err := launcher.Run(t.Context(), env, "", orchestration.ID("l"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			env.Crash()
+			if _, ok := env.Instance("later"); ok {
+				t.Error("it has begun before its time")
+			}
+			if row, _ := env.Instance("x"); string(row.Output) != `"hello bob"` || row.Execution != 2 {
+				t.Errorf("execution %d of x gave %s, %v", row.Execution, row.Output, row.Error)
+			}
+			env.Advance(2 * time.Hour)
+			row, _ := env.Instance("later")
+			if string(row.Output) != `"later eve"` || row.Execution != 1 || row.StartedAt.Before(due) ||
+				row.Attributes["by"] != "l" {
+				t.Errorf("execution %d gave %s, %v; started %v after its time with %v", row.Execution, row.Output,
+					row.Error, row.StartedAt.Sub(due), row.Attributes)
+			}
+		})
+	}
+}
+
+// TestDetachedStartIsReplaced detaches an instance again before it is due: the last one counts.
+func TestDetachedStartIsReplaced(t *testing.T) {
+	idle := orchestration.Define[string, string]("idle")
+	busy := orchestration.Define[string, string]("busy")
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			env := rondotest.New(t, append(mode,
+				idle.Bind(func(_ *orchestration.Context, in string) (string, error) { return in, nil }),
+				busy.Bind(func(ctx *orchestration.Context, _ string) (string, error) {
+					for _, in := range []string{"first", "second", "third"} {
+						if _, err := idle.Detach(ctx, in, orchestration.ID("idle"),
+							orchestration.Delay(time.Hour)); err != nil {
+							return "", err
+						}
+						if err := ctx.Sleep(30 * time.Minute); err != nil {
+							return "", err
+						}
+					}
+					return "", nil
+				}))...)
+			began := env.Now()
+			if _, err := busy.Run(t.Context(), env, "", orchestration.ID("busy")); err != nil {
+				t.Fatal(err)
+			}
+			env.Advance(3 * time.Hour)
+			row, _ := env.Instance("idle")
+			if string(row.Output) != `"third"` || row.Execution != 1 || row.StartedAt.Sub(began) < 2*time.Hour {
+				t.Errorf("execution %d gave %s after %v", row.Execution, row.Output, row.StartedAt.Sub(began))
 			}
 		})
 	}

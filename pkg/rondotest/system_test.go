@@ -2,6 +2,8 @@ package rondotest_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,14 +18,14 @@ import (
 
 // This file tests what an environment does as a system does it.
 
-// TestBaggageTravels: activities and steps have the baggage of who started the instance, also below
-// children.
+// TestBaggageTravels: activities and steps have the baggage of the starter of the instance, also
+// below children.
 func TestBaggageTravels(t *testing.T) {
 	parent, child := orchestration.Define[string, string]("parent"), orchestration.Define[string, string]("child")
 	look := activity.Define[string, string]("look")
 	env := rondotest.New(t, rondotest.Cold(),
-		parent.With(func(ctx *orchestration.Context, in string) (string, error) { return child.Call(ctx, in) }),
-		child.With(func(ctx *orchestration.Context, in string) (string, error) {
+		parent.Bind(func(ctx *orchestration.Context, in string) (string, error) { return child.Call(ctx, in) }),
+		child.Bind(func(ctx *orchestration.Context, in string) (string, error) {
 			a, err := look.Call(ctx, in)
 			if err != nil {
 				return "", err
@@ -33,7 +35,7 @@ func TestBaggageTravels(t *testing.T) {
 			})
 			return a + " " + b, err
 		}),
-		look.With(func(ctx context.Context, _ string) (string, error) {
+		look.Bind(func(ctx context.Context, _ string) (string, error) {
 			return baggage.FromContext(ctx).String(), nil
 		}),
 	)
@@ -54,7 +56,7 @@ func TestBaggageTravels(t *testing.T) {
 // TestChildWithoutCodeWaits: it does not fail, and goes on once its code is there.
 func TestChildWithoutCodeWaits(t *testing.T) {
 	parent, child := orchestration.Define[string, string]("parent"), orchestration.Define[string, string]("child")
-	calls := parent.With(func(ctx *orchestration.Context, in string) (string, error) {
+	calls := parent.Bind(func(ctx *orchestration.Context, in string) (string, error) {
 		return child.Call(ctx, in, orchestration.ID("kid"))
 	})
 	env := rondotest.New(t, calls)
@@ -76,7 +78,7 @@ func TestChildWithoutCodeWaits(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	env.Advance(30 * 24 * time.Hour)
-	env.Deploy(calls, child.With(func(_ *orchestration.Context, in string) (string, error) { return in + " out", nil }))
+	env.Deploy(calls, child.Bind(func(_ *orchestration.Context, in string) (string, error) { return in + " out", nil }))
 	if out, err := h.Wait(t.Context()); out != "in out" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -90,8 +92,8 @@ func TestLastDelayedStartCounts(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 3500 * time.Millisecond, 4*time.Second - 1} {
 		var ran []string
 		env := rondotest.New(t,
-			debounced.With(func(ctx *orchestration.Context, in string) (string, error) { return note.Call(ctx, in) }),
-			note.With(func(_ context.Context, in string) (string, error) {
+			debounced.Bind(func(ctx *orchestration.Context, in string) (string, error) { return note.Call(ctx, in) }),
+			note.Bind(func(_ context.Context, in string) (string, error) {
 				ran = append(ran, in)
 				return in, nil
 			}))
@@ -118,5 +120,94 @@ func TestLastDelayedStartCounts(t *testing.T) {
 		if !slices.Equal(ran, []string{"b", "c"}) {
 			t.Errorf("%q ran", ran)
 		}
+	}
+}
+
+// logT keeps logged lines.
+type logT struct {
+	*testing.T
+	lines []string
+}
+
+func (t *logT) Logf(format string, args ...any) {
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+}
+
+// TestLogsAreInTheLogOfTheTest: those of orchestrations, of activities and of steps, with the
+// virtual time, once each.
+func TestLogsAreInTheLogOfTheTest(t *testing.T) {
+	shout := activity.DefineAction[string]("shout")
+	o := orchestration.DefineAction[string]("o")
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			log := &logT{T: t}
+			env := rondotest.New(log, append(mode,
+				o.Bind(func(ctx *orchestration.Context, s string) error {
+					if err := ctx.Sleep(time.Hour); err != nil {
+						return err
+					}
+					ctx.Logger().Info("orchestration", "s", s)
+					return errors.Join(shout.Call(ctx, s), orchestration.Do(ctx, "whisper",
+						func(ctx context.Context) error {
+							activity.Logger(ctx).With("volume", 1).WithGroup("g").Warn("step", "s", s)
+							return nil
+						}))
+				}),
+				shout.Bind(func(ctx context.Context, s string) error {
+					activity.Logger(ctx).Debug("activity", "s", s)
+					return nil
+				}))...)
+			if err := o.Run(t.Context(), env, "x", orchestration.ID("i")); err != nil {
+				t.Fatal(err)
+			}
+			const at = "time=2026-01-01T01:00:00.000Z level="
+			want := []string{
+				at + "INFO msg=orchestration instance=i s=x",
+				at + `DEBUG msg=activity instance=i execution=1 orchestration=o activity=shout attempt=1 s=x`,
+				at + `WARN msg=step instance=i execution=1 orchestration=o step=whisper attempt=1 volume=1 g.s=x`,
+			}
+			var got []string
+			for _, l := range log.lines {
+				if strings.HasPrefix(l, "time=") {
+					got = append(got, l)
+				}
+			}
+			if !strings.HasPrefix(name, "chaos") && !slices.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// TestWarningsComeOnce: each replay finds that an input has changed, and one says so.
+func TestWarningsComeOnce(t *testing.T) {
+	step := activity.Define[int, int]("step")
+	o := orchestration.Define[int, int]("o")
+	inc := step.Bind(func(_ context.Context, n int) (int, error) { return n + 1, nil })
+	code := func(add int) rondotest.Part {
+		return o.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+			for range 3 {
+				if _, err := step.Call(ctx, n+add); err != nil {
+					return 0, err
+				}
+				if err := ctx.Sleep(time.Hour); err != nil {
+					return 0, err
+				}
+			}
+			return n, nil
+		})
+	}
+	env := rondotest.New(t, code(0), inc, rondotest.Cold())
+	h, err := o.Start(t.Context(), env, 1, orchestration.ID("i"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Settle()
+	env.Deploy(code(1), inc, rondotest.Cold())
+	if _, err := h.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w := env.Warnings(); len(w) != 1 || !strings.Contains(w[0], "was recorded with") {
+		t.Errorf("the warnings are %q", w)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -30,17 +31,17 @@ var (
 func measured(tb testing.TB) *round.Config {
 	tb.Helper()
 	code, err := orchestration.NewRegistry(
-		orchestration.Define[string, string]("single").With(func(ctx oc, s string) (string, error) {
+		orchestration.Define[string, string]("single").Bind(func(ctx oc, s string) (string, error) {
 			return one.Call(ctx, s)
 		}),
-		chain.With(func(ctx oc, n int) (int, error) {
+		chain.Bind(func(ctx oc, n int) (int, error) {
 			for {
 				if _, err := one.Call(ctx, "a payload of a few words"); err != nil {
 					return 0, err
 				}
 			}
 		}),
-		fan.With(func(ctx oc, n int) (int, error) {
+		fan.Bind(func(ctx oc, n int) (int, error) {
 			futures := make([]*orchestration.Future[string], n)
 			for i := range futures {
 				futures[i] = one.Start(ctx, "x")
@@ -48,7 +49,7 @@ func measured(tb testing.TB) *round.Config {
 			all, err := orchestration.All(ctx, futures...).Get(ctx)
 			return len(all), err
 		}),
-		trail.With(func(ctx oc, n int) (int, error) {
+		trail.Bind(func(ctx oc, n int) (int, error) {
 			for i := range n {
 				if _, err := orchestration.Step(ctx, "step", func(context.Context) (int, error) {
 					return i, nil
@@ -58,7 +59,7 @@ func measured(tb testing.TB) *round.Config {
 			}
 			return n, nil
 		}),
-		orchestration.Define[string, string]("parked").With(func(ctx oc, s string) (string, error) {
+		orchestration.Define[string, string]("parked").Bind(func(ctx oc, s string) (string, error) {
 			return approve.Wait(ctx)
 		}),
 	)
@@ -68,7 +69,7 @@ func measured(tb testing.TB) *round.Config {
 	return &round.Config{Code: code, Coroutines: coroutines(tb)}
 }
 
-// coroutines are those of a test. What is left of them when it ends is found by goleak.
+// coroutines are those of a test. Goleak finds any that are left when it ends.
 func coroutines(tb testing.TB) *round.Coroutines {
 	c := new(round.Coroutines)
 	tb.Cleanup(c.End)
@@ -77,19 +78,19 @@ func coroutines(tb testing.TB) *round.Coroutines {
 
 func startOf(name, input string) []round.Delivery {
 	return []round.Delivery{{Message: events.Message{ID: "m",
-		Content: &events.Start{Orchestration: name, Input: events.Payload(input)}}, Attempts: 1}}
+		Content: &events.Start{Orchestration: name, Input: codec.Payload(input)}}, Attempts: 1}}
 }
 
 func doneOf(ref events.Ref) []round.Delivery {
-	return []round.Delivery{{Message: events.Message{Content: &events.WorkDone{Ref: ref,
-		Result: events.Payload(`"a result of a few words"`)}}, Attempts: 1}}
+	return []round.Delivery{{Message: events.Message{Content: &events.TaskDone{Ref: ref,
+		Result: codec.Payload(`"a result of a few words"`)}}, Attempts: 1}}
 }
 
 // lastWork is the work that a turn hands out last.
 func lastWork(tb testing.TB, t round.Turn) events.Ref {
 	tb.Helper()
 	for _, m := range slices.Backward(t.Messages) {
-		if w, ok := m.Content.(*events.Work); ok {
+		if w, ok := m.Content.(*events.Task); ok {
 			return w.Ref
 		}
 	}
@@ -186,7 +187,7 @@ func fanIn(tb testing.TB, config *round.Config, n int) {
 	t := in.Decide(startOf("fan", fmt.Sprint(n)), began)
 	var last round.Turn
 	for _, m := range t.Messages {
-		last = in.Decide(doneOf(m.Content.(*events.Work).Ref), began)
+		last = in.Decide(doneOf(m.Content.(*events.Task).Ref), began)
 	}
 	if last.Row.Status != round.Completed || last.Row.Output.String() != fmt.Sprint(n) {
 		tb.Fatalf("it ended with %v", last)
@@ -197,7 +198,7 @@ func fanIn(tb testing.TB, config *round.Config, n int) {
 func BenchmarkBranches(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint("n=", n), func(b *testing.B) {
-			code, err := orchestration.NewRegistry(fan.With(func(ctx oc, n int) (int, error) {
+			code, err := orchestration.NewRegistry(fan.Bind(func(ctx oc, n int) (int, error) {
 				futures := make([]*orchestration.Future[string], n)
 				for i := range futures {
 					futures[i] = orchestration.Go(ctx, func(ctx oc) (string, error) { return one.Call(ctx, "x") })
@@ -225,7 +226,7 @@ func BenchmarkSteps(b *testing.B) {
 		in := round.New(config, round.Known{Instance: "i"})
 		t := in.Decide(startOf("trail", "1000"), began)
 		for len(t.Steps) > 0 {
-			t = in.Decide([]round.Delivery{{Message: t.Steps[0].Done("i", events.Payload("1"), nil), Attempts: 1}},
+			t = in.Decide([]round.Delivery{{Message: t.Steps[0].Done("i", codec.Payload("1"), nil), Attempts: 1}},
 				began)
 		}
 		if t.Row.Status != round.Completed {
@@ -234,7 +235,7 @@ func BenchmarkSteps(b *testing.B) {
 	}
 }
 
-// fastest is the shortest of several runs: what the code costs when nobody disturbs it.
+// fastest is the shortest of several runs: the cost of the code on an idle machine.
 func fastest(runs int, run func() time.Duration) time.Duration {
 	best := run()
 	for range runs - 1 {
@@ -294,8 +295,8 @@ func timed(times int, run func()) func() time.Duration {
 	}
 }
 
-// compare measures two things in turn, until one is at most so many times the other when nobody
-// disturbs either of them. A machine that others use, too, gets several tries.
+// compare measures two things in turn, until one is at most so many times the other on an idle
+// machine. A machine with other load gets several tries.
 func compare(t *testing.T, what string, a, b func() time.Duration, most float64) {
 	t.Helper()
 	var ratio float64

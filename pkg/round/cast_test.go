@@ -4,30 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// The activities, events and queues of the scenarios.
+// The activities, events and mailboxes of the scenarios.
 var (
 	echo   = activity.Define[string, string]("echo")
 	charge = activity.Define[int, string]("charge",
-		activity.Retry(3, activity.Fixed(time.Second), activity.Except("declined")))
+		activity.Retry(3, activity.Fixed(time.Second), activity.NonRetryableTypes("declined")))
 	approve = orchestration.DefineEvent[string]("approve")
 	reject  = orchestration.DefineEvent[string]("reject")
-	orders  = orchestration.DefineQueue[string]("orders")
+	orders  = orchestration.DefineMailbox[string]("orders")
 	status  = orchestration.DefineStatus[string]()
-	total   = orchestration.DefineKey[int]("total")
-	note    = orchestration.DefineKey[string]("note")
+	total   = orchestration.DefineValue[int]("total")
+	note    = orchestration.DefineValue[string]("note")
 )
 
 type oc = *orchestration.Context
 
 // define makes an orchestration of text that the scenarios use.
 func define(name string, fn func(oc, string) (string, error), opts ...orchestration.BindOption) orchestration.Binding {
-	return orchestration.Define[string, string](name).With(fn, opts...)
+	return orchestration.Define[string, string](name).Bind(fn, opts...)
 }
 
 func contract(name string) orchestration.Definition[string, string] {
@@ -114,9 +116,12 @@ func init() {
 		},
 		"abandons": abandonsChild,
 		"leaves":   leavesChild,
-		"launches": launches,
-		"sends":    sendsAway,
-		"dropkid":  dropsChild,
+		"launches": launches, "launchesmore": launchesMore,
+		"withattributes": func(ctx oc, s string) (string, error) {
+			return contract("echo").Call(ctx, s, orchestration.Attributes(map[string]string{"b": "2", "a": s}))
+		},
+		"sends":   sendsAway,
+		"dropkid": dropsChild,
 
 		"loop":  loop,
 		"racer": raceInSuccessor,
@@ -198,13 +203,14 @@ func sleepUntil(ctx oc, s string) (string, error) {
 }
 
 func callLate(ctx oc, s string) (string, error) {
-	return echo.Call(ctx, s, activity.TimeoutToStart(10*time.Second), activity.TimeoutOverall(time.Minute),
+	return echo.Call(ctx, s, activity.ScheduleToStart(10*time.Second), activity.ScheduleToClose(time.Minute),
 		activity.Retry(2, activity.Fixed(time.Second)))
 }
 
 func callTagged(ctx oc, s string) (string, error) {
-	return echo.Call(ctx, s, activity.Tag("gpu"), activity.Session("s1"), activity.Priority(3),
-		activity.Timeout(time.Minute), activity.TimeoutHeartbeat(5*time.Second), activity.TimeoutToStart(time.Hour))
+	return echo.Call(ctx, s, activity.Tag("gpu"), activity.Session("s1"),
+		activity.StartToClose(time.Minute), activity.HeartbeatTimeout(5*time.Second),
+		activity.ScheduleToStart(time.Hour))
 }
 
 func callWithHeartbeats(ctx oc, s string) (string, error) {
@@ -220,7 +226,7 @@ func twoWaiters(ctx oc, s string) (string, error) {
 
 func approvalOrDeadline(ctx oc, s string) (string, error) {
 	approval, deadline := approve.Next(ctx), ctx.Timer(time.Hour)
-	switch ctx.Select(approval, deadline) {
+	switch ctx.Race(approval, deadline) {
 	case approval:
 		who, err := approval.Get(ctx)
 		return "approved by " + who, err
@@ -270,7 +276,7 @@ func holdAndDrop(ctx oc, s string) (string, error) {
 	return orders.Receive(ctx)
 }
 
-// forgetReader continues as new while a future holds a message that nobody has looked at.
+// forgetReader continues as new while a future holds an unread message.
 func forgetReader(ctx oc, s string) (string, error) {
 	if s == "second" {
 		return readTwo(ctx, s)
@@ -297,7 +303,7 @@ func nestedSelect(ctx oc, s string) (string, error) {
 	both := orchestration.All(ctx, echo.Start(ctx, "a"), echo.Start(ctx, "b"))
 	either := orchestration.Race(ctx, echo.Start(ctx, "c"), echo.Start(ctx, "d"))
 	limit := ctx.Timer(time.Hour)
-	switch ctx.Select(both, either, limit) {
+	switch ctx.Race(both, either, limit) {
 	case both:
 		v, err := both.Get(ctx)
 		return fmt.Sprint("both ", v), err
@@ -313,7 +319,7 @@ func selectOfKinds(ctx oc, s string) (string, error) {
 	letter, kid := orders.Next(ctx), contract("echo").StartChild(ctx, "k")
 	step := orchestration.StartStep(ctx, "step", func(context.Context) (string, error) { return "s", nil })
 	branch := orchestration.Go(ctx, func(ctx oc) (string, error) { return echo.Call(ctx, "b") })
-	switch ctx.Select(work, timer, event, letter, kid, step, branch) {
+	switch ctx.Race(work, timer, event, letter, kid, step, branch) {
 	case work:
 		return "work", nil
 	case timer:
@@ -376,7 +382,7 @@ func timeLimit(ctx oc, s string) (string, error) {
 
 func waitAnyThenOther(ctx oc, s string) (string, error) {
 	a, b := echo.Start(ctx, "a"), echo.Start(ctx, "b")
-	first := ctx.WaitAny(a, b)
+	first := ctx.Select(a, b)
 	ctx.WaitAll(a, b)
 	x, _ := a.Get(ctx)
 	y, _ := b.Get(ctx)
@@ -386,6 +392,7 @@ func waitAnyThenOther(ctx oc, s string) (string, error) {
 func allOrNone(ctx oc, s string) (string, error) {
 	v, err := orchestration.AllOrNone(ctx, echo.Start(ctx, "a"), echo.Start(ctx, "b"), echo.Start(ctx, "c")).Get(ctx)
 	if err != nil {
+		//lint:ignore nilerr the error is the output
 		return "none: " + err.Error(), nil
 	}
 	return fmt.Sprint(v), nil
@@ -422,8 +429,29 @@ func launches(ctx oc, s string) (string, error) {
 	return a + "," + b, err
 }
 
+// launchesMore uses each option of a detached start, and time passes before it replays them.
+func launchesMore(ctx oc, s string) (string, error) {
+	attributes := map[string]string{"region": "eu"}
+	for _, opts := range [][]orchestration.DetachOption{
+		{orchestration.Attributes(attributes), orchestration.Delay(time.Hour)},
+		{orchestration.At(ctx.Now().Add(time.Minute)), orchestration.ID("free"), orchestration.UseExisting()},
+		{orchestration.Delay(-time.Hour), orchestration.ID("free"), orchestration.ReplaceRunning()},
+		{orchestration.At(ctx.Now()), orchestration.ID("free"), orchestration.RestartFinished(),
+			orchestration.WithMessage(orders, "one"), orchestration.WithMessage(orders, "two")},
+	} {
+		if _, err := contract("echo").Detach(ctx, s, opts...); err != nil {
+			return "", err
+		}
+	}
+	attributes["region"] = "changed later" // the call has its own copy
+	large := orchestration.WithMessage(orders, strings.Repeat("x", events.MaxPayload/2))
+	_, refused := contract("echo").Detach(ctx, s, large, large)
+	_, err := approve.Wait(ctx)
+	return fmt.Sprint(refused), err
+}
+
 func sendsAway(ctx oc, s string) (string, error) {
-	return "sent", errors.Join(approve.Send(ctx, "other", "me"), orders.Send(ctx, "other", "one"))
+	return "sent", errors.Join(approve.RaiseFrom(ctx, "other", "me"), orders.SendFrom(ctx, "other", "one"))
 }
 
 func dropsChild(ctx oc, s string) (string, error) {
@@ -457,7 +485,7 @@ func raceInSuccessor(ctx oc, s string) (string, error) {
 	}
 	letter, timer := orders.Next(ctx), ctx.Timer(time.Minute)
 	won := "timer"
-	if ctx.Select(letter, timer) == letter {
+	if ctx.Race(letter, timer) == letter {
 		v, err := letter.Get(ctx)
 		if err != nil {
 			return "", err
@@ -525,13 +553,13 @@ func setValues(ctx oc, s string) (string, error) {
 	}
 	n, _, _ := total.Get(ctx)
 	total.Set(ctx, n+1)
-	pruned := ctx.PruneValues(ctx.Now())
-	keys := ctx.Keys()
+	pruned := ctx.Values().Prune(ctx.Now())
+	keys := ctx.Values().Keys()
 	_, found, _ := note.Get(ctx)
 	total.Clear(ctx)
 	total.Clear(ctx)
 	note.Set(ctx, "")
-	ctx.ClearValues()
+	ctx.Values().Clear()
 	return fmt.Sprint(n, pruned, keys, found), nil
 }
 
@@ -578,128 +606,4 @@ func ids(ctx oc, s string) (string, error) {
 	events, bytes := ctx.HistorySize()
 	return fmt.Sprint(ctx.NewID(), " ", ctx.Now().Format(time.RFC3339), events, bytes > 0, ctx.Instance(),
 		ctx.Execution(), ctx.Name(), ctx.Version(), ctx.ShouldContinueAsNew()), err
-}
-
-// cleanup waits, and when it is cancelled, cleans up under a shield.
-func cleanup(ctx oc, s string) (string, error) {
-	_, err := echo.Call(ctx, "work")
-	if errors.Is(err, orchestration.ErrCancelled) {
-		shielded, done := ctx.Shield(time.Minute)
-		defer done()
-		_, undoErr := echo.Call(shielded, "undo")
-		return "", errors.Join(err, undoErr)
-	}
-	return "worked", err
-}
-
-func shieldedOnly(ctx oc, s string) (string, error) {
-	shielded, done := ctx.Shield(time.Minute)
-	v, err := echo.Call(shielded, "careful")
-	done()
-	if err != nil {
-		return "", err
-	}
-	return v, ctx.Err()
-}
-
-func stubborn(ctx oc, s string) (string, error) {
-	for i := range 3 {
-		if _, err := echo.Call(ctx, fmt.Sprint("try", i)); err == nil {
-			return "worked", nil
-		}
-	}
-	return "gave up", nil
-}
-
-func compensates(ctx oc, s string) (string, error) {
-	var undo orchestration.Saga
-	for _, name := range []string{"flight", "hotel"} {
-		if _, err := echo.Call(ctx, "book "+name); err != nil {
-			return "", errors.Join(err, undo.Compensate(ctx, time.Hour))
-		}
-		undo.Add(name, func(ctx oc) error { _, err := echo.Call(ctx, "cancel "+name); return err })
-	}
-	if _, err := echo.Call(ctx, "pay"); err != nil {
-		return "", errors.Join(err, undo.Compensate(ctx, time.Hour))
-	}
-	undo.Forget()
-	return "booked", undo.Compensate(ctx, time.Hour)
-}
-
-// swallows hides that it was cancelled.
-func swallows(ctx oc, s string) (string, error) {
-	_, _ = echo.Call(ctx, "work")
-	return "as if nothing had happened", nil
-}
-
-func threeSteps(ctx oc, s string) (string, error) {
-	out := ""
-	for _, name := range []string{"one", "two", "three"} {
-		v, err := orchestration.Step(ctx, name, func(context.Context) (string, error) { return name, nil })
-		if err != nil {
-			return "", err
-		}
-		out += v
-	}
-	return out, nil
-}
-
-func flakyStep(ctx oc, s string) (string, error) {
-	return orchestration.Step(ctx, "flaky", func(context.Context) (string, error) { return "", errors.New("no") },
-		activity.Retry(3, activity.Fixed(time.Second), activity.Jitter(0)), activity.Timeout(time.Second))
-}
-
-func stepOrTimer(ctx oc, s string) (string, error) {
-	step := orchestration.StartStep(ctx, "slow", func(context.Context) (string, error) { return "step", nil })
-	timer := ctx.Timer(time.Second)
-	if ctx.Select(step, timer) == orchestration.Awaitable(timer) {
-		return approve.Wait(ctx)
-	}
-	return step.Get(ctx)
-}
-
-func busy(ctx oc, s string) (string, error) {
-	for {
-		ctx.Now()
-	}
-}
-
-func deadlocked(ctx oc, s string) (string, error) {
-	var a, b *orchestration.Future[string]
-	a = orchestration.Go(ctx, func(ctx oc) (string, error) { return b.Get(ctx) })
-	b = orchestration.Go(ctx, func(ctx oc) (string, error) { return a.Get(ctx) })
-	return a.Get(ctx)
-}
-
-func bigValue(ctx oc, s string) (string, error) {
-	return "kept", note.Set(ctx, string(make([]byte, 70_000)))
-}
-
-func manyKeys(ctx oc, s string) (string, error) {
-	for i := range 257 {
-		key := orchestration.DefineKey[int](fmt.Sprint("k", i))
-		if err := key.Set(ctx, i); err != nil {
-			ctx.ClearValues()
-			return fmt.Sprint("begins again at ", key.Name()), key.Set(ctx, i)
-		}
-	}
-	return "kept", nil
-}
-
-func badCalls(ctx oc, s string) (string, error) {
-	_, a := activity.Define[string, string]("").Call(ctx, "x")
-	_, b := activity.Define[string, string]("rondo.x").Call(ctx, "x")
-	_, c := echo.Call(ctx, "x", activity.Retry(0))
-	_, d := echo.Call(ctx, "x", activity.Timeout(-1))
-	_, e := contract("echo").Call(ctx, "x", orchestration.ID("a~1.2"))
-	_, f := contract("echo").Call(ctx, "x", orchestration.Version("one"))
-	return errors.Join(a, b, c, d, e, f).Error(), nil
-}
-
-// wide starts more than one round may.
-func wide(ctx oc, s string) (string, error) {
-	for range 30_000 {
-		ctx.Timer(time.Hour) // nobody looks whether that was refused
-	}
-	return "wide", nil
 }

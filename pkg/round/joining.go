@@ -8,21 +8,13 @@ import (
 
 // A start may bring messages along. They begin a new incarnation together with it, or are for the
 // instance that runs: which of the two is decided here, in one turn, so that nothing comes between.
-// If the start restarts what has ended, its sender is promised that the code of some incarnation
-// looks at the messages, or that a new incarnation begins with them. So what such a start has
-// brought to a running instance is kept together with what the start said; if the execution ends
-// and has not looked at it, the start is sent once more.
-
-// joins reports whether the messages of a start are for the instance that runs.
-func (in *Instance) joins(m events.Message, s *events.Start) bool {
-	row := in.current()
-	return len(s.Messages) > 0 && s.Parent == nil &&
-		s.Conflict != events.RejectExisting && s.Conflict != events.ReplaceRunning &&
-		row.Execution > 0 && !row.Status.Ended() && !in.isSameStart(m, s)
-}
+// If the start restarts an instance that has ended, the engine guarantees that the code of some
+// incarnation looks at the messages, or that a new incarnation begins with them. So the messages
+// that such a start has brought to a running instance are kept together with the start; if the
+// execution ends and has not looked at them, the start is sent once more.
 
 // takeJoining takes what a start has brought to an instance that runs: all of it, or nothing.
-func (in *Instance) takeJoining(d Delivery, s *events.Start) Receipt {
+func (in *receiver) takeJoining(d Delivery, s *events.Start) Receipt {
 	bytes := 0
 	for _, x := range s.Messages {
 		bytes += len(x.Data)
@@ -45,25 +37,26 @@ func (in *Instance) takeJoining(d Delivery, s *events.Start) Receipt {
 			in.sendOn(d, s, i)
 			break
 		}
-		in.happen(&events.MessageQueued{
-			Queue: x.Queue, Data: x.Data, Message: events.StartMessageID(d.Message.ID, i+1), Age: in.age(d),
+		in.happen(&events.MessageReceived{
+			Mailbox: x.Mailbox, Data: x.Data, Message: events.StartMessageID(d.Message.ID, i+1), Age: in.age(d),
 			Restart: restartOf(s),
 		})
 	}
 	return Receipt{Verdict: Accepted, Reason: Joined}
 }
 
-// restartOf is what is kept of a start; nil if nothing is.
+// restartOf is the part of a start that is kept; nil if there is none.
 func restartOf(s *events.Start) *events.Restart {
 	if s.Conflict != events.RestartFinished {
 		return nil
 	}
-	return &events.Restart{Name: s.Orchestration, Version: s.Version, Input: s.Input, Attributes: s.Attributes}
+	return &events.Restart{Name: s.Orchestration, Version: s.Version, Input: s.Input, Attributes: s.Attributes,
+		IgnoreUnknown: s.IgnoreUnknown}
 }
 
-// sendOn sends what is left of the messages of a start, from one on: the ones before it have ended
-// the execution, or begun another one.
-func (in *Instance) sendOn(d Delivery, s *events.Start, from int) {
+// sendOn sends the rest of the messages of a start, from one on: the ones before it have ended the
+// execution, or begun another one.
+func (in *receiver) sendOn(d Delivery, s *events.Start, from int) {
 	if s.Conflict == events.RestartFinished {
 		rest := *s
 		rest.Messages = s.Messages[from:]
@@ -72,31 +65,6 @@ func (in *Instance) sendOn(d Delivery, s *events.Start, from int) {
 	}
 	for i, x := range s.Messages[from:] {
 		id := events.StartMessageID(d.Message.ID, from+i+1)
-		in.sendItself(id, d.Message, &events.QueueSent{Queue: x.Queue, Data: x.Data})
-	}
-}
-
-func (in *Instance) sendItself(id string, like events.Message, c events.Content) {
-	in.turn.send(events.Message{
-		ID: id, Instance: in.id, Sent: in.now, Trace: like.Trace, TraceState: like.TraceState,
-		Baggage: like.Baggage, Content: c,
-	})
-}
-
-// startOnceMore sends the starts again whose messages the execution has not looked at before it
-// ended.
-func (in *Instance) startOnceMore() { in.startWith(in.ledger.unreadLetters()) }
-
-// startWith sends the starts again that have brought these messages.
-func (in *Instance) startWith(letters []letter) {
-	for _, m := range letters {
-		if m.restart == nil {
-			continue
-		}
-		in.turn.send(in.sayOnce("again", in.ledger.ref(m.id), in.id, &events.Start{
-			Orchestration: m.restart.Name, Version: m.restart.Version,
-			Input: m.restart.Input, Attributes: m.restart.Attributes,
-			Conflict: events.RestartFinished, Messages: []events.StartMessage{{Queue: m.queue, Data: m.data}},
-		}))
+		in.sendItself(id, d.Message, &events.MailboxMessage{Mailbox: x.Mailbox, Data: x.Data})
 	}
 }

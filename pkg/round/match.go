@@ -8,35 +8,37 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // matchNext checks that what the code says is what history has next, and takes that event.
-func (in *Instance) matchNext(said events.Fact) (effects, bool) {
-	for len(in.rest) > 0 {
-		e := in.rest[0]
+func (x *execution) matchNext(said events.Fact) (effects, bool) {
+	for len(x.playback.rest) > 0 {
+		e := x.playback.rest[0]
 		difference := differs(e.Fact, said)
 		if difference == "" {
-			_, eff := in.next()
-			in.matched = e
-			in.noteChange(e, said)
-			return eff, in.unreadable == nil
+			_, eff := x.next()
+			x.playback.matched = e
+			x.noteChange(e, said)
+			return eff, x.unreadable == nil
 		}
 		if _, ok := e.Fact.(*events.Patched); !ok {
-			in.misfitAt(e, said)
+			x.misfitAt(e, said)
 			return effects{}, false
 		}
-		in.next() // a marker that the code no longer asks about
+		x.next() // a marker that the code no longer asks about
 	}
-	if !in.openEnd {
-		in.misfitAt(events.Event{ID: in.ledger.lastID + 1}, said)
+	if !x.playback.openEnd {
+		x.misfitAt(events.Event{ID: x.ledger.tail.lastID + 1}, said)
 	}
 	return effects{}, false
 }
 
-// differs says in what way two facts are not the same step of the code; empty if they are. It looks
-// at what kind of thing is done, and to what, not at the data that goes with it: data may change
-// with the code, and what was recorded stands.
+// differs names the difference between two facts that are not the same step of the code; empty if
+// they are. It compares kinds and names, not the data: data may change with the code, and the
+// recorded data stands.
 func differs(recorded, said events.Fact) string {
 	if r, ok := recorded.(*events.CallRefused); ok {
 		return differsRefused(r, said)
@@ -53,9 +55,9 @@ func differs(recorded, said events.Fact) string {
 	case *events.EventAwaited:
 		s := said.(*events.EventAwaited)
 		same = r.Name == s.Name && r.Again == s.Again
-	case *events.QueueRead:
-		s := said.(*events.QueueRead)
-		same = r.Queue == s.Queue && r.Again == s.Again
+	case *events.MailboxRead:
+		s := said.(*events.MailboxRead)
+		same = r.Mailbox == s.Mailbox && r.Again == s.Again
 	case *events.ChildStarted:
 		s := said.(*events.ChildStarted)
 		same = r.Name == s.Name && (s.Instance == "" || r.Instance == s.Instance)
@@ -76,6 +78,7 @@ func differs(recorded, said events.Fact) string {
 		same = r.ID == said.(*events.Patched).ID
 	case *events.ContinuedAsNew:
 		same = r.Name == said.(*events.ContinuedAsNew).Name
+	default:
 	}
 	if !same {
 		return "name"
@@ -93,32 +96,6 @@ func differsRefused(recorded *events.CallRefused, said events.Fact) string {
 	}
 	return ""
 }
-
-// noteChange warns when the code does the same thing as before with other data. That is allowed,
-// because code may change, but it can also be a sign of a clock or a random number where none
-// should be.
-func (in *Instance) noteChange(e events.Event, said events.Fact) {
-	before, now := data(e.Fact), data(said)
-	if bytes.Equal(before, now) || !json.Valid(before) || !json.Valid(now) {
-		return // what is not JSON may be encrypted, and differ each time
-	}
-	show := events.Digest[events.Payload] // warnings are logged, and data is not
-	if in.config.ShowPayloads {
-		show = short
-	}
-	in.warn(fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
-		e.ID, Describe(e.Fact), show(before), show(now)))
-}
-
-// warn tells the operator something.
-func (in *Instance) warn(text string) {
-	if len(in.turn.Warnings) < maxWarnings {
-		in.turn.Warnings = append(in.turn.Warnings, text)
-	}
-}
-
-// maxWarnings bounds the warnings of a turn; the first ones tell enough.
-const maxWarnings = 20
 
 // data is the user's data in a fact of the code's.
 func data(f events.Fact) []byte {
@@ -139,11 +116,12 @@ func data(f events.Fact) []byte {
 		return f.Output
 	case *events.ContinuedAsNew:
 		return f.Input
+	default:
 	}
 	return nil
 }
 
-func short(p events.Payload) string {
+func short(p codec.Payload) string {
 	s := p.String()
 	if len(s) > 80 {
 		s = s[:80] + "…"
@@ -153,7 +131,7 @@ func short(p events.Payload) string {
 
 // misfitAt notes that the code and its history part at an event: history has it, the code did
 // something else (or nothing).
-func (in *Instance) misfitAt(e events.Event, said events.Fact) {
+func (x *execution) misfitAt(e events.Event, said events.Fact) {
 	expected, got := "nothing: the code was waiting here", "nothing: it waits"
 	if e.Fact != nil {
 		expected = Describe(e.Fact)
@@ -161,34 +139,34 @@ func (in *Instance) misfitAt(e events.Event, said events.Fact) {
 	if said != nil {
 		got = Describe(said)
 	}
-	in.fault = &events.Error{
-		Kind: events.Nondeterminism, Final: true, Event: e.ID, Expected: expected, Got: got,
+	x.fault = &failure.Error{
+		Kind: failure.Nondeterminism, NonRetryable: true, Event: e.ID, Expected: expected, Got: got,
 		Message: fmt.Sprintf("the code of %s %s does not fit the history of instance %s at event %d:\n"+
 			"  history has  %s\n  the code did %s\n"+
 			"If the code was changed: put the change behind ctx.Patched(\"…\"), or register it as a new version and "+
 			"keep the old one until its instances have ended.\n"+
 			"If it was not: it reads a clock, a random number, a map's order or something outside; use ctx.Now, "+
 			"ctx.Rand, sorted keys, a step or an activity.",
-			in.ledger.info.Name, in.ledger.info.Version, quote(in.id), e.ID, expected, got),
+			x.ledger.info.Name, x.ledger.info.Version, quote(x.id), e.ID, expected, got),
 	}
 }
 
 // misfit halts (or fails) an instance whose code does not fit its history.
-func (in *Instance) misfit() {
-	fault := in.fault
-	in.fault = nil
-	in.turn.Fault = fault
-	in.turn.Steps, in.turn.DroppedSteps = nil, nil
-	in.Evict()
+func (x *execution) misfit() {
+	fault := x.fault
+	x.fault = nil
+	x.turn.Fault = fault
+	x.turn.Steps, x.turn.DroppedSteps = nil, nil
+	x.evict()
 	switch {
-	case in.config.FailNondeterminism:
-		in.append(&events.Failed{Error: fault.Bounded()})
-	case in.ledger.halt == nil:
-		in.append(&events.Suspended{Error: fault.Bounded()})
+	case x.config.FailNondeterminism:
+		x.append(&events.Failed{Error: events.Bounded(fault)})
+	case x.ledger.halt == nil:
+		x.append(&events.Suspended{Error: events.Bounded(fault)})
 	}
 }
 
-// Describe says what a fact is, for people.
+// Describe describes a fact in messages.
 func Describe(f events.Fact) string {
 	switch f := f.(type) {
 	case *events.Started:
@@ -209,8 +187,8 @@ func Describe(f events.Fact) string {
 		return "a timer"
 	case *events.EventAwaited:
 		return "a wait for event " + quote(f.Name)
-	case *events.QueueRead:
-		return "a read of queue " + quote(f.Queue)
+	case *events.MailboxRead:
+		return "a read of mailbox " + quote(f.Mailbox)
 	case *events.ChildStarted:
 		return "child orchestration " + quote(f.Name) + " as " + quote(orElse(f.Instance, "(generated id)"))
 	case *events.Launched:
@@ -242,6 +220,10 @@ func Describe(f events.Fact) string {
 		return fmt.Sprintf("the result of inline step %d, %q", f.Step, f.Name)
 	case *events.StepFailed:
 		return fmt.Sprintf("a failure of inline step %d, %q", f.Step, f.Name)
+	case *events.ActivityBegun, *events.ActivityCompleted, *events.ActivityFailed, *events.TimerFired,
+		*events.EventReceived, *events.MessageReceived, *events.ChildCompleted, *events.ChildFailed,
+		*events.CancelRequested, *events.Suspended, *events.Resumed, *events.Terminated:
+		return string(f.Kind()) // the code does not say these
 	}
 	return string(f.Kind())
 }
@@ -260,7 +242,7 @@ func listed(f *events.Dropped) string {
 	return s[2:]
 }
 
-func kindOf(e *events.Error) string {
+func kindOf(e *failure.Error) string {
 	if e == nil {
 		return "no error"
 	}
@@ -268,3 +250,19 @@ func kindOf(e *events.Error) string {
 }
 
 func quote(s string) string { return strconv.Quote(s) }
+
+// noteChange warns when the code does the same thing as before with other data. That is allowed,
+// because code may change, but it can also be a sign of a clock or a random number where none
+// should be.
+func (r *recorder) noteChange(e events.Event, said events.Fact) {
+	before, now := data(e.Fact), data(said)
+	if bytes.Equal(before, now) || !json.Valid(before) || !json.Valid(now) {
+		return // other payloads may be encrypted, and differ each time
+	}
+	show := events.Digest[codec.Payload] // warnings are logged, and data is not
+	if r.config.ShowPayloads {
+		show = short
+	}
+	r.warn(fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
+		e.ID, Describe(e.Fact), show(before), show(now)))
+}

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -22,7 +24,7 @@ func misuse(t *testing.T, fn func(oc, string) (string, error)) (*round.Instance,
 	return in, in.Decide(startOf("bad", `""`), began)
 }
 
-func wantFault(t *testing.T, turn round.Turn, kind events.ErrorKind, text string) {
+func wantFault(t *testing.T, turn round.Turn, kind failure.Kind, text string) {
 	t.Helper()
 	if turn.Row.Status != round.Failed || turn.Row.Error.Kind != kind ||
 		!strings.Contains(turn.Row.Error.Message, text) {
@@ -35,21 +37,21 @@ func wantFault(t *testing.T, turn round.Turn, kind events.ErrorKind, text string
 
 func TestGoexitFailsTheInstanceOnly(t *testing.T) {
 	_, turn := misuse(t, func(oc, string) (string, error) { runtime.Goexit(); return "", nil })
-	wantFault(t, turn, events.Panicked, "runtime.Goexit")
+	wantFault(t, turn, failure.Panicked, "runtime.Goexit")
 }
 
 func TestGoexitInABranchFailsTheInstanceOnly(t *testing.T) {
 	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
 		return orchestration.Go(ctx, func(oc) (string, error) { runtime.Goexit(); return "", nil }).Get(ctx)
 	})
-	wantFault(t, turn, events.Panicked, "runtime.Goexit")
+	wantFault(t, turn, failure.Panicked, "runtime.Goexit")
 }
 
 func TestPanicInABranchFailsTheInstance(t *testing.T) {
 	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
 		return orchestration.Go(ctx, func(oc) (string, error) { panic(42) }).Get(ctx)
 	})
-	wantFault(t, turn, events.Panicked, "panic: 42")
+	wantFault(t, turn, failure.Panicked, "panic: 42")
 	if !strings.Contains(turn.Row.Error.Stack, "misuse_test.go") {
 		t.Errorf("the stack does not show where: %s", turn.Row.Error.Stack)
 	}
@@ -141,13 +143,13 @@ func TestInterruptStopsCodeThatDoesNotComeBack(t *testing.T) {
 	}()
 	turn := in.Decide(startOf("spin", `""`), began)
 	<-stopped
-	wantFault(t, turn, events.Runaway, "without waiting for anything")
+	wantFault(t, turn, failure.Runaway, "without waiting for anything")
 }
 
 func TestCodeThatSaysTooMuchIsStopped(t *testing.T) {
 	_, turn := misuse(t, wide)
-	// what is too much at once is refused, and stands in history
-	wantFault(t, turn, events.LimitExceeded, "without waiting")
+	// too large a request is refused, and stands in history
+	wantFault(t, turn, failure.LimitExceeded, "without waiting")
 	if n := len(turn.Executions[0].Events); n > events.MaxTurnEvents+10 {
 		t.Errorf("it left %d events", n)
 	}
@@ -162,10 +164,11 @@ func TestCodeThatStartsAndDropsForEverIsStopped(t *testing.T) {
 			echo.Start(ctx, "x").Cancel(ctx)
 		}
 	})
-	wantFault(t, turn, events.LimitExceeded, "without waiting")
+	wantFault(t, turn, failure.LimitExceeded, "without waiting")
 }
 
-// TestHistoryThatGrowsForEverIsStopped sends messages that nobody reads, until the history is full.
+// TestHistoryThatGrowsForEverIsStopped sends messages that the code never reads, until the history
+// is full.
 func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
 	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
 		for {
@@ -177,12 +180,12 @@ func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
 	for i := 0; turn.Row.Status == round.Running && i < 100; i++ {
 		inbox := make([]round.Delivery, 1000)
 		for j := range inbox {
-			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders",
-				Data: events.Payload(`"x"`)}}, Attempts: 1}
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.MailboxMessage{Mailbox: "orders",
+				Data: codec.Payload(`"x"`)}}, Attempts: 1}
 		}
 		turn = in.Decide(inbox, began)
 	}
-	wantFault(t, turn, events.LimitExceeded, "events in the history")
+	wantFault(t, turn, failure.LimitExceeded, "events in the history")
 	if turn.Row.LastEvent > events.MaxHistoryEvents+2 {
 		t.Errorf("the history has %d events", turn.Row.LastEvent)
 	}
@@ -194,8 +197,8 @@ func TestMailboxThatIsNotReadFillsUp(t *testing.T) {
 	for range 11 {
 		inbox := make([]round.Delivery, 1000)
 		for j := range inbox {
-			inbox[j] = round.Delivery{Message: events.Message{Content: &events.QueueSent{Queue: "orders",
-				Data: events.Payload(`"x"`)}}, Attempts: 1}
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.MailboxMessage{Mailbox: "orders",
+				Data: codec.Payload(`"x"`)}}, Attempts: 1}
 		}
 		turn = in.Decide(inbox, began)
 		for _, r := range turn.Receipts {

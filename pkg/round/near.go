@@ -6,10 +6,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file warns before an instance meets a limit, so that somebody can do something about it in
-// time.
+// This file warns before an instance meets a limit, while an operator can still react.
 
-// usage is how much an execution has of what is limited, in the order of the limits.
+// usage is the use of each limit of an execution, in the order of the limits.
 type usage [6]int64
 
 // limited are the limits that an instance approaches, with what to do about each.
@@ -19,12 +18,12 @@ var limited = [len(usage{})]struct {
 	cure       string
 }{
 	{"values", "values of an instance", events.MaxValues,
-		"clear what is no longer needed (ctx.PruneValues does), or use several instances"},
+		"clear what is no longer needed (ctx.Values().Prune does), or use several instances"},
 	{"open", "activities, timers, children and waits going on at once", events.MaxOpen,
 		"start them in portions, or split the work over children"},
-	{"mailbox_messages", "unread queue messages", events.MaxMailbox,
+	{"mailbox_messages", "unread mailbox messages", events.MaxMailbox,
 		"read faster, or send slower: further ones become dead letters"},
-	{"mailbox_bytes", "bytes of unread queue messages", events.MaxMailboxBytes,
+	{"mailbox_bytes", "bytes of unread mailbox messages", events.MaxMailboxBytes,
 		"read faster, or send slower: further ones become dead letters"},
 	{"history_events", "events in the history of one execution", events.MaxHistoryEvents,
 		"continue as new (ctx.ShouldContinueAsNew says when)"},
@@ -36,11 +35,12 @@ var limited = [len(usage{})]struct {
 const nearNumerator, nearDenominator = 4, 5
 
 func (l *ledger) usage() usage {
-	return usage{int64(len(l.values)), int64(l.open.Len()), int64(l.unread), l.mailSize, l.lastID, l.bytes}
+	return usage{int64(len(l.values.all)), int64(l.calls.open.Len()), int64(l.mail.unread), l.mail.unreadBytes,
+		l.tail.lastID, l.tail.bytes}
 }
 
 // warnNear warns when an event has brought the execution near a limit.
-func (in *Instance) warnNear(before, after usage) {
+func (r *recorder) warnNear(before, after usage) {
 	for i, is := range after {
 		if before[i] == is {
 			continue
@@ -48,8 +48,8 @@ func (in *Instance) warnNear(before, after usage) {
 		l := &limited[i]
 		near := (l.most*nearNumerator + nearDenominator - 1) / nearDenominator
 		if before[i] < near && near <= is {
-			in.turn.Near = append(in.turn.Near, l.name)
-			in.warn(fmt.Sprintf("near a limit: %s: %d of at most %d; %s", l.what, is, l.most, l.cure))
+			r.turn.Near = append(r.turn.Near, l.name)
+			r.warn(fmt.Sprintf("near a limit: %s: %d of at most %d; %s", l.what, is, l.most, l.cure))
 		}
 	}
 }

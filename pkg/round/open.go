@@ -8,18 +8,18 @@ type open struct {
 	kind    openKind
 	abandon bool // child: not cancelled with its parent
 	begun   bool
-	pending bool // activity: somebody else will complete it, no service owes the answer
+	pending bool // activity: another program will complete it, no service owes the answer
 
 	round int64    // in which round of the hydrated instance it was opened, and
 	sent  [2]int32 // which messages of that turn came of it
 
-	name     string    // activity, event or queue
+	name     string    // activity, event or mailbox
 	deadline time.Time // timer: when it fires
 	since    time.Time // when it was opened
 	*asked             // shared by all about which nothing was said
 }
 
-// asked is what was said about an activity or a child.
+// asked is the request for an activity or a child.
 type asked struct {
 	tag       string
 	instance  string // child
@@ -59,14 +59,5 @@ func (o *open) next() time.Time {
 	return o.deadline
 }
 
-func (l *ledger) openUp(id int64, o *open) {
-	o.since = l.lastAt
-	if o.asked == nil {
-		o.asked = &nothingAsked
-	}
-	l.open.Set(id, o)
-	if o.owed() {
-		l.awaited++
-	}
-	l.schedule(id, o)
-}
+// owed reports whether one of the services owes the answer.
+func (o *open) owed() bool { return o.kind == openActivity && !o.pending || o.kind == openChild }

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Over is something that a turn has brought to its end, for those who look at a trace: something
-// that the code waited for, or an execution. It follows from history alone, so it is the same
-// whether the instance was kept in memory or was read back.
+// Over is a call or an execution that a turn has ended, for spans and metrics. It follows from
+// history alone, so it is the same whether the instance was kept in memory or was read back.
 type Over struct {
 	Kind OverKind
 	// Ref is the event that opened it; of an execution, its first one.
@@ -20,19 +20,19 @@ type Over struct {
 	// Link is another trace that it follows: that of the execution which continued as new.
 	Link events.Trace
 
-	// Name is that of the activity, orchestration, event or queue; Version the orchestration's.
+	// Name is that of the activity, orchestration, event or mailbox; Version the orchestration's.
 	Name, Version string
 	// Tag is the activity's, Instance the child's.
 	Tag, Instance string
-	// Attempt is which one of the activity's it was. Worker is who executed it.
+	// Attempt is the number of the activity's attempt. Worker is the worker that executed it.
 	Attempt int
 	Worker  string
 
 	Begun, Ended time.Time
 	// Due is when a timer was due, or a time limit.
 	Due time.Time
-	// Error is why it failed. GivenUp says that nobody waits for it any more.
-	Error   *events.Error
+	// Error is the failure. GivenUp says that the code does not wait for it any more.
+	Error   *failure.Error
 	GivenUp bool
 	// Status is how an execution ended, Since when the first one of this incarnation was started.
 	// About is what its code has said about it.
@@ -53,13 +53,13 @@ const (
 	OverActivity  OverKind = "activity"
 	OverTimer     OverKind = "timer"
 	OverEvent     OverKind = "event"
-	OverQueue     OverKind = "queue"
+	OverMailbox   OverKind = "mailbox"
 	OverChild     OverKind = "child"
 )
 
-// overKinds are those of what can be open.
+// overKinds maps the kinds of open calls.
 var overKinds = map[openKind]OverKind{
-	openActivity: OverActivity, openTimer: OverTimer, openWait: OverEvent, openRead: OverQueue, openChild: OverChild,
+	openActivity: OverActivity, openTimer: OverTimer, openWait: OverEvent, openRead: OverMailbox, openChild: OverChild,
 }
 
 // Span is the id of its own span.
@@ -84,70 +84,69 @@ func ExecutionTrace(instance string, r Row) events.Trace {
 
 // beginTrace is what a new execution notes as the place from where it was started. One that brings
 // no trace gets one of its own, in which its own span is the first.
-func (in *Instance) beginTrace(from, name, incarnation string, execution int64, message string) string {
+func (r *recorder) beginTrace(from, name, incarnation string, execution int64, message string) string {
 	if t, ok := events.ParseTrace(from); ok {
 		return t.String()
 	}
-	return in.newTrace(name, incarnation, execution, message)
+	return r.newTrace(name, incarnation, execution, message)
 }
 
-// newTrace makes a trace that begins with an execution; "" if nobody wants any.
-func (in *Instance) newTrace(name, incarnation string, execution int64, message string) string {
-	if in.config.NewTrace == nil {
+// newTrace makes a trace that begins with an execution; "" if it is not sampled.
+func (r *recorder) newTrace(name, incarnation string, execution int64, message string) string {
+	if r.config.NewTrace == nil {
 		return ""
 	}
-	t := events.Trace{ID: events.TraceOf(in.id, message), Span: ExecutionSpan(in.id, incarnation, execution)}
-	t.Sampled = in.config.NewTrace(t.ID, name)
+	t := events.Trace{ID: events.TraceOf(r.id, message), Span: ExecutionSpan(r.id, incarnation, execution)}
+	t.Sampled = r.config.NewTrace(t.ID, name)
 	return t.String()
 }
 
 // nextTrace is the same for an execution that continues another one: it begins a trace of its own,
 // and says which one it follows.
-func (in *Instance) nextTrace(name string, old *ledger) (trace, follows string) {
-	if in.config.NewTrace == nil || old.from.IsZero() {
-		return old.trace, ""
+func (r *recorder) nextTrace(name string, old *ledger) (trace, follows string) {
+	if r.config.NewTrace == nil || old.trace.from.IsZero() {
+		return old.trace.parent, ""
 	}
 	next := old.info.Execution + 1
-	trace = in.newTrace(name, old.info.Incarnation, next, fmt.Sprintf("%s/%d", old.info.Incarnation, next))
-	return trace, old.from.At(ExecutionSpan(in.id, old.info.Incarnation, old.info.Execution)).String()
+	trace = r.newTrace(name, old.info.Incarnation, next, fmt.Sprintf("%s/%d", old.info.Incarnation, next))
+	return trace, old.trace.from.At(ExecutionSpan(r.id, old.info.Incarnation, old.info.Execution)).String()
 }
 
-// traceOf is what a message brings along: the place of what it is about, so that whoever takes it
-// can go on there. Where nobody is told, it is enough to say so.
-func (in *Instance) traceOf(kind OverKind, ref events.Ref) string {
-	l := &in.ledger
-	if !l.from.Sampled {
-		return l.trace
+// traceOf is the trace of a message: the position of its cause, so that the receiver can continue
+// there. If the trace is not sampled, that flag is enough.
+func (r *recorder) traceOf(kind OverKind, ref events.Ref) string {
+	l := &r.ledger
+	if !l.trace.from.Sampled {
+		return l.trace.parent
 	}
 	if kind == OverExecution {
-		return l.within.String()
+		return l.trace.within.String()
 	}
-	return l.from.At(events.SpanOf(string(kind), in.id, ref)).String()
+	return l.trace.from.At(events.SpanOf(string(kind), r.id, ref)).String()
 }
 
 // ---- What a turn has ended.
 
 // noteOver adds to the turn what an event has brought to its end.
-func (in *Instance) noteOver(e events.Event, eff effects) {
-	l := &in.ledger
-	if !l.from.Sampled && !in.config.TellOver {
+func (r *recorder) noteOver(e events.Event, eff effects) {
+	l := &r.ledger
+	if !l.trace.from.Sampled && !r.config.ReportOver {
 		return
 	}
-	if len(l.answered)+len(eff.closed) == 0 && !events.Ends(e.Fact) {
+	if len(l.calls.answered)+len(eff.closed) == 0 && !events.Ends(e.Fact) {
 		return
 	}
 	add := func(c closedOpen, givenUp bool) {
 		o := Over{
-			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: l.within, Name: c.name, Tag: c.tag, Instance: c.instance,
-			Attempt: c.attempt,
-			Begun:   c.since, Ended: e.At, Due: c.deadline, GivenUp: givenUp,
+			Kind: overKinds[c.kind], Ref: l.ref(c.id), Trace: l.trace.within, Name: c.name, Tag: c.tag,
+			Instance: c.instance, Attempt: c.attempt, Begun: c.since, Ended: e.At, Due: c.deadline, GivenUp: givenUp,
 		}
 		if !givenUp {
 			o.Worker, o.Error = answered(e.Fact)
 		}
-		in.turn.Over = append(in.turn.Over, o)
+		r.turn.Over = append(r.turn.Over, o)
 	}
-	for _, c := range l.answered {
+	for _, c := range l.calls.answered {
 		add(c, false)
 	}
 	for _, c := range eff.closed {
@@ -156,26 +155,18 @@ func (in *Instance) noteOver(e events.Event, eff effects) {
 	if !events.Ends(e.Fact) {
 		return
 	}
-	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.started,
-		Ended: e.At, Status: l.standing(), Error: l.err, About: l.about,
-		Since: l.begun, Rounds: l.rounds, Events: l.lastID, Bytes: l.bytes}
-	if x.Trace = l.from; l.from.Span == l.within.Span {
-		x.Trace.Span = [8]byte{} // nobody started it: its span is the first one
+	x := Over{Kind: OverExecution, Ref: l.ref(1), Name: l.info.Name, Version: l.info.Version, Begun: l.origin.started,
+		Ended: e.At, Status: l.standing(), Error: l.outcome.err, About: l.about,
+		Since: l.origin.begun, Rounds: l.tail.rounds, Events: l.tail.lastID, Bytes: l.tail.bytes}
+	if x.Trace = l.trace.from; l.trace.from.Span == l.trace.within.Span {
+		x.Trace.Span = [8]byte{} // there is no starter: its span is the first one
 	}
-	x.Link, _ = events.ParseTrace(l.besides().former)
-	in.turn.Over = append(in.turn.Over, x)
+	x.Link, _ = events.ParseTrace(l.trace.besides().former)
+	r.turn.Over = append(r.turn.Over, x)
 }
 
-// follow notes the trace that the execution belongs to.
-func (l *ledger) follow(trace string) {
-	l.from, _ = events.ParseTrace(trace)
-	if l.from.Sampled {
-		l.within = l.from.At(ExecutionSpan(l.info.Instance, l.info.Incarnation, l.info.Execution))
-	}
-}
-
-// answered says who has answered something, and what went wrong.
-func answered(f events.Fact) (worker string, err *events.Error) {
+// answered names the worker and the error of an answer.
+func answered(f events.Fact) (worker string, err *failure.Error) {
 	switch f := f.(type) {
 	case *events.ActivityCompleted:
 		return f.Worker, nil
@@ -183,11 +174,12 @@ func answered(f events.Fact) (worker string, err *events.Error) {
 		return f.Worker, f.Error
 	case *events.ChildFailed:
 		return "", f.Error
+	default:
 	}
 	return "", nil
 }
 
-// String prints it for people.
+// String makes it readable.
 func (o Over) String() string {
 	s := fmt.Sprintf("over %s %d-%d", o.Kind, o.Ref.Execution, o.Ref.Event)
 	if o.Name != "" {

@@ -4,14 +4,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Past gives what a message that was taken before has brought about, as if it had been a turn of
-// its own: from the history of an execution, for whoever finds that somebody else has taken it and
-// may have died before telling of it. It reports false if history does not have it. Nothing of it
-// is to be done again.
+// Past gives the effects of a message that was taken before, as if it had been a turn of its own,
+// from the history of an execution. It is for an orchestrator that finds that another one has taken
+// the message and may have died before publishing the effects. It reports false if history does not
+// have it. The caller must not apply the effects again.
 func Past(instance string, execution int64, history []events.Event, m events.Message) (Turn, bool) {
 	return past(instance, execution, history, func(f events.Fact) bool { return tookBy(f, m) })
 }
@@ -24,14 +23,14 @@ func PastStart(instance string, execution int64, history []events.Event) (Turn, 
 // PastSince gives the turns in which a part of an execution was decided, from a moment on: all
 // events of a turn have its time. Their messages are left out.
 func PastSince(instance string, execution int64, history []events.Event, since time.Time) (turns []Turn) {
-	in := newPast(instance, execution)
+	r := newReader(instance, execution)
 	var turn *Turn
 	var at time.Time
 	for _, e := range history {
-		if in.ledger.follows(e) != nil {
+		if r.ledger.follows(e) != nil {
 			return nil
 		}
-		eff, err := in.ledger.apply(e)
+		eff, err := r.ledger.apply(e)
 		if err != nil {
 			return nil
 		}
@@ -41,25 +40,25 @@ func PastSince(instance string, execution int64, history []events.Event, since t
 		if turn == nil || !e.At.Equal(at) {
 			turns = append(turns, Turn{Instance: instance})
 			turn, at = &turns[len(turns)-1], e.At
-			in.turn = turn
+			r.turn = turn
 		}
 		turn.add(execution, e)
-		in.noteOver(e, eff)
-		turn.Row = in.describe()
+		r.noteOver(e, eff)
+		turn.Row = r.newRow(codeState{})
 	}
 	return turns
 }
 
 func past(instance string, execution int64, history []events.Event, began func(events.Fact) bool) (Turn, bool) {
-	in := newPast(instance, execution)
-	turn := in.turn
+	r := newReader(instance, execution)
+	turn := r.turn
 	within, carried := false, 0
 	for _, e := range history {
-		if in.ledger.follows(e) != nil {
+		if r.ledger.follows(e) != nil {
 			return Turn{}, false
 		}
-		carried = in.ledger.carried
-		eff, err := in.ledger.apply(e)
+		carried = r.ledger.tail.inherited
+		eff, err := r.ledger.apply(e)
 		switch {
 		case err != nil:
 			return Turn{}, false
@@ -72,21 +71,13 @@ func past(instance string, execution int64, history []events.Event, began func(e
 			continue
 		}
 		turn.add(execution, e)
-		in.noteOver(e, eff)
+		r.noteOver(e, eff)
 		if carried == 0 {
-			in.promise(e, eff)
+			r.addEffects(e, eff)
 		}
-		turn.Row = in.describe()
+		turn.Row = r.newRow(codeState{})
 	}
 	return turn.tidied(), within
-}
-
-// newPast is an instance that is about to read its history, and decides nothing.
-func newPast(instance string, execution int64) *Instance {
-	in := &Instance{config: &Config{}, id: instance,
-		ledger: ledger{info: coro.Info{Instance: instance, Execution: execution}}}
-	in.busy, in.rounds = busyWith(Turn{Instance: instance}), 1
-	return in
 }
 
 // tidied is a turn without the messages that it has taken back itself.
@@ -104,17 +95,17 @@ func tookBy(f events.Fact, m events.Message) bool {
 	case *events.EventRaised:
 		r, ok := f.(*events.EventReceived)
 		return ok && r.Message == m.ID
-	case *events.QueueSent:
-		q, ok := f.(*events.MessageQueued)
+	case *events.MailboxMessage:
+		q, ok := f.(*events.MessageReceived)
 		return ok && q.Message == m.ID
 	case *events.Control:
 		return messageOf(f) == m.ID && m.ID != ""
-	case *events.WorkBegun:
+	case *events.TaskBegun:
 		b, ok := f.(*events.ActivityBegun)
 		return ok && b.Schedule == c.Ref.Event && b.Pending == c.Pending
-	case *events.WorkDone:
+	case *events.TaskDone:
 		return answers(f) == c.Ref.Event
-	case *events.WorkFailed:
+	case *events.TaskFailed:
 		return answers(f) == c.Ref.Event
 	case *events.TimerDue:
 		return answers(f) == c.Ref.Event
@@ -122,11 +113,12 @@ func tookBy(f events.Fact, m events.Message) bool {
 		return answers(f) == c.Ref.Event
 	case *events.ChildError:
 		return answers(f) == c.Ref.Event
+	default:
 	}
 	return false
 }
 
-// messageOf is the id of the message by which somebody has steered an instance.
+// messageOf is the id of the message by which a client has controlled an instance.
 func messageOf(f events.Fact) string {
 	switch f := f.(type) {
 	case *events.CancelRequested:
@@ -137,6 +129,7 @@ func messageOf(f events.Fact) string {
 		return f.Message
 	case *events.Terminated:
 		return f.Message
+	default:
 	}
 	return ""
 }
@@ -154,6 +147,7 @@ func answers(f events.Fact) int64 {
 		return f.Schedule
 	case *events.ChildFailed:
 		return f.Schedule
+	default:
 	}
 	return 0
 }
@@ -161,11 +155,11 @@ func answers(f events.Fact) int64 {
 // ExecutionOf is the execution that a message is for; 0 if it is for the one that is current.
 func ExecutionOf(m events.Message) int64 {
 	switch c := m.Content.(type) {
-	case *events.WorkBegun:
+	case *events.TaskBegun:
 		return c.Ref.Execution
-	case *events.WorkDone:
+	case *events.TaskDone:
 		return c.Ref.Execution
-	case *events.WorkFailed:
+	case *events.TaskFailed:
 		return c.Ref.Execution
 	case *events.TimerDue:
 		return c.Ref.Execution
@@ -173,6 +167,7 @@ func ExecutionOf(m events.Message) int64 {
 		return c.Ref.Execution
 	case *events.ChildError:
 		return c.Ref.Execution
+	default:
 	}
 	return 0
 }

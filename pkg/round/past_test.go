@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -20,10 +21,10 @@ func TestPastSinceGivesTheTurnsFromAMoment(t *testing.T) {
 			Message: "m", Trace: ref, Begun: at(0)}},
 		{ID: 2, At: at(0), Fact: &events.ActivityScheduled{Name: "a", Attempt: 1}},
 		{ID: 3, At: at(0), Fact: &events.ActivityScheduled{Name: "given up at the end", Attempt: 1}},
-		{ID: 4, At: at(5), Fact: &events.ActivityCompleted{Schedule: 2, Result: events.Payload("1")}},
+		{ID: 4, At: at(5), Fact: &events.ActivityCompleted{Schedule: 2, Result: codec.Payload("1")}},
 		{ID: 5, At: at(5), Fact: &events.ActivityScheduled{Name: "b", Attempt: 1}},
-		{ID: 6, At: at(9), Fact: &events.ActivityCompleted{Schedule: 5, Result: events.Payload("2")}},
-		{ID: 7, At: at(9), Fact: &events.Completed{Output: events.Payload("3")}},
+		{ID: 6, At: at(9), Fact: &events.ActivityCompleted{Schedule: 5, Result: codec.Payload("2")}},
+		{ID: 7, At: at(9), Fact: &events.Completed{Output: codec.Payload("3")}},
 	}
 	for since, want := range map[int][][2]int64{0: {{1, 3}, {4, 5}, {6, 7}}, 1: {{4, 5}, {6, 7}},
 		9: {{6, 7}}, 10: nil} {

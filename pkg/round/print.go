@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// String prints a turn for people: what is appended, what is sent, what becomes of the instance and
-// of the messages, in the order in which it must happen.
+// String prints a turn: the appended facts, the sent messages, the state of the instance and the
+// receipts, in the order of their effects.
 func (t Turn) String() string {
 	var b strings.Builder
 	for _, x := range t.Executions {
@@ -51,7 +52,7 @@ func (t Turn) String() string {
 	for _, r := range t.Logs {
 		b.WriteString(printLog(r.Record) + "\n")
 	}
-	for _, x := range t.Told {
+	for _, x := range t.Emitted {
 		b.WriteString(x.String() + "\n")
 	}
 	for _, o := range t.Over {
@@ -86,7 +87,7 @@ func asJSON(v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// String prints what is most asked about a row.
+// String prints the most important columns of a row.
 func (r Row) String() string {
 	s := fmt.Sprintf("%s, execution %d, last event %d", r.Status, r.Execution, r.LastEvent)
 	if len(r.Output) > 0 {
@@ -128,7 +129,10 @@ func printMessage(m events.Message) string {
 	}
 	s := what + w.Subject
 	if len(w.Body) > 0 {
-		s += " " + events.Payload(w.Body).String()
+		s += " " + codec.Payload(w.Body).String()
+	}
+	if c, ok := m.Content.(*events.Start); ok {
+		s += printStart(c)
 	}
 	if t, _ := events.ParseTrace(m.Trace); t.Sampled {
 		s += " in " + t.String()
@@ -139,6 +143,20 @@ func printMessage(m events.Message) string {
 		s += " (due at " + w.NotBefore.Format(time.RFC3339Nano) + ")"
 	default:
 		s += " at " + w.NotBefore.Format(time.RFC3339Nano)
+	}
+	return s
+}
+
+// printStart prints the options of a start.
+func printStart(c *events.Start) (s string) {
+	if c.Conflict != events.KeepExisting {
+		s += " conflict=" + string(c.Conflict)
+	}
+	for _, k := range sortedKeys(c.Attributes) {
+		s += " " + k + "=" + quote(c.Attributes[k])
+	}
+	for _, m := range c.Messages {
+		s += " with " + m.Mailbox + ":" + m.Data.String()
 	}
 	return s
 }
@@ -190,14 +208,14 @@ func (v Verdict) String() string {
 }
 
 // String prints what the code tells about itself.
-func (t Told) String() string {
+func (t Emitted) String() string {
 	var s string
 	switch t.Kind {
-	case coro.ToldSpan:
+	case coro.EmittedSpan:
 		s = fmt.Sprintf("span %d %q after %v", t.Number, t.Name, t.Ended.Sub(t.Begun))
-	case coro.ToldCount:
+	case coro.EmittedCount:
 		s = fmt.Sprintf("count %q %v", t.Name, t.Value)
-	case coro.ToldValue:
+	case coro.EmittedValue:
 		s = fmt.Sprintf("measure %q %v", t.Name, t.Value)
 	}
 	for _, a := range t.About {

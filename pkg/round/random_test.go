@@ -14,6 +14,7 @@ import (
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
@@ -46,9 +47,9 @@ var (
 	lasting = activity.Define[int, int]("lasting")
 	shaky   = activity.Define[int, int]("shaky")
 	nobody  = activity.Define[int, int]("nobody") // no worker has it
-	passed  = activity.Define[int, int]("passed") // somebody else completes it
+	passed  = activity.Define[int, int]("passed") // another program completes it
 	bell    = orchestration.DefineEvent[int]("bell")
-	mail    = orchestration.DefineQueue[int]("mail")
+	mail    = orchestration.DefineMailbox[int]("mail")
 	stage_  = orchestration.DefineStatus[string]()
 )
 
@@ -96,7 +97,7 @@ func carryOut(ctx oc, p plan) (string, error) {
 	return trace.String(), nil
 }
 
-// afterwards is what is done when the instance was cancelled.
+// afterwards runs after the instance was cancelled.
 func afterwards(ctx oc, n int) error {
 	shielded, done := ctx.Shield(10 * time.Second)
 	defer done()
@@ -114,37 +115,37 @@ func do(ctx oc, o op, depth int) (string, error) {
 func text[T any](v T, err error) (string, error) { return fmt.Sprint(v), err }
 
 func doLeaf(ctx oc, o op) (string, error) {
-	key := orchestration.DefineKey[int](fmt.Sprint("k", o.N%4))
+	key := orchestration.DefineValue[int](fmt.Sprint("k", o.N%4))
 	switch o.Do {
 	case "quick":
 		return text(quick.Call(ctx, o.N))
 	case "lasting":
-		return text(lasting.Call(ctx, o.N, activity.Timeout(time.Duration(o.N)*time.Second),
-			activity.TimeoutToStart(time.Minute)))
+		return text(lasting.Call(ctx, o.N, activity.StartToClose(time.Duration(o.N)*time.Second),
+			activity.ScheduleToStart(time.Minute)))
 	case "shaky":
-		return text(shaky.Call(ctx, o.N, activity.Retry(1+o.N%4), activity.TimeoutOverall(20*time.Second)))
+		return text(shaky.Call(ctx, o.N, activity.Retry(1+o.N%4), activity.ScheduleToClose(20*time.Second)))
 	case "late":
-		return text(nobody.Call(ctx, o.N, activity.TimeoutToStart(time.Second), activity.Retry(1+o.N%2)))
+		return text(nobody.Call(ctx, o.N, activity.ScheduleToStart(time.Second), activity.Retry(1+o.N%2)))
 	case "passed":
-		return text(passed.Call(ctx, o.N, activity.TimeoutOverall(time.Duration(1+o.N)*time.Second),
-			activity.TimeoutToStart(time.Duration(o.N%3)*time.Second)))
+		return text(passed.Call(ctx, o.N, activity.ScheduleToClose(time.Duration(1+o.N)*time.Second),
+			activity.ScheduleToStart(time.Duration(o.N%3)*time.Second)))
 	case "step":
 		return text(orchestration.Step(ctx, "step", func(context.Context) (int, error) { return o.N, nil }))
 	case "shakystep":
 		return text(orchestration.Step(ctx, "shaky", func(ctx context.Context) (int, error) {
-			return fail(o.N, activity.InfoOf(ctx).Attempt)
+			return fail(o.N, activity.Info(ctx).Attempt)
 		}, activity.Retry(3)))
 	case "sleep":
 		return "", ctx.Sleep(time.Duration(o.N) * time.Second)
 	case "bell":
 		ring, limit := bell.Next(ctx), ctx.Timer(5*time.Second)
-		if ctx.Select(ring, limit) == orchestration.Awaitable(ring) {
+		if ctx.Race(ring, limit) == orchestration.Awaitable(ring) {
 			return text(ring.Get(ctx))
 		}
 		return "silence", nil
 	case "mail":
 		letter, limit := mail.Next(ctx), ctx.Timer(5*time.Second)
-		if ctx.Select(limit, letter) == orchestration.Awaitable(letter) {
+		if ctx.Race(limit, letter) == orchestration.Awaitable(letter) {
 			return text(letter.Get(ctx))
 		}
 		return "none", nil
@@ -168,12 +169,13 @@ func doLeaf(ctx oc, o op) (string, error) {
 	case "clear":
 		key.Set(ctx, o.N)
 		key.Clear(ctx)
-		refused := orchestration.DefineKey[int](strings.Repeat("k", events.MaxValueKey+1)).Set(ctx, o.N)
-		return fmt.Sprint(ctx.Keys(), refused), nil
+		refused := orchestration.DefineValue[int](strings.Repeat("k", events.MaxValueKey+1)).Set(ctx, o.N)
+		return fmt.Sprint(ctx.Values().Keys(), refused), nil
 	case "prune":
-		return fmt.Sprint(ctx.PruneValues(ctx.Now().Add(-time.Duration(o.N) * time.Second))), nil
+		return fmt.Sprint(ctx.Values().Prune(ctx.Now().Add(-time.Duration(o.N) * time.Second))), nil
 	case "send":
-		return "", errors.Join(mail.Send(ctx, fmt.Sprint("r", o.N%3), o.N), bell.Send(ctx, fmt.Sprint("r", o.N%2), o.N))
+		return "", errors.Join(mail.SendFrom(ctx, fmt.Sprint("r", o.N%3), o.N), bell.RaiseFrom(ctx, fmt.Sprint("r",
+			o.N%2), o.N))
 	case "id":
 		n, _ := ctx.HistorySize()
 		return fmt.Sprint(ctx.NewID(), ctx.Rand().IntN(100), n, ctx.Now().Unix()), nil
@@ -184,16 +186,17 @@ func doLeaf(ctx oc, o op) (string, error) {
 		}
 		return "", nil
 	case "detach":
-		return text(random.Detach(ctx, plan{Ops: []op{{Do: "quick", N: o.N}, {Do: "sleep", N: 1}}}))
+		return text(random.Detach(ctx, plan{Ops: []op{{Do: "quick", N: o.N}, {Do: "mail"}, {Do: "sleep", N: 1}}},
+			detachOptions(o.N)...))
 	case "mailrace":
 		either, limit := orchestration.Race(ctx, mail.Next(ctx), mail.Next(ctx)), ctx.Timer(3*time.Second)
-		if ctx.Select(either, limit) == either {
+		if ctx.Race(either, limit) == either {
 			return text(either.Get(ctx))
 		}
 		return "none", ctx.Err()
 	case "mailall":
 		both, limit := orchestration.All(ctx, mail.Next(ctx), mail.Next(ctx)), ctx.Timer(2*time.Second)
-		if ctx.WaitAny(both, limit) == both && o.N%2 == 0 {
+		if ctx.Select(both, limit) == both && o.N%2 == 0 {
 			return text(both.Get(ctx))
 		}
 		both.Cancel(ctx)
@@ -239,6 +242,24 @@ func doLeaf(ctx oc, o op) (string, error) {
 	return "", errors.New("unknown leaf " + o.Do)
 }
 
+// detachOptions are options of a detached start: some have the id of another one.
+func detachOptions(n int) (opts []orchestration.DetachOption) {
+	switch n % 5 {
+	case 1:
+		opts = append(opts, orchestration.Delay(time.Duration(n)*time.Second), orchestration.UseExisting())
+	case 2:
+		opts = append(opts, orchestration.ID("detached"), orchestration.RestartFinished(),
+			orchestration.WithMessage(mail, n))
+	case 3:
+		opts = append(opts, orchestration.ID("detached"), orchestration.ReplaceRunning(),
+			orchestration.Delay(time.Duration(n-3)*time.Second))
+	case 4:
+		opts = append(opts, orchestration.Attributes(map[string]string{"n": fmt.Sprint(n)}),
+			orchestration.WithMessage(mail, n))
+	}
+	return opts
+}
+
 func doNode(ctx oc, o op, depth int) (string, error) {
 	start := func(sub op) *orchestration.Future[string] {
 		return orchestration.Go(ctx, func(ctx oc) (string, error) { return do(ctx, sub, depth) })
@@ -274,7 +295,7 @@ func doNode(ctx oc, o op, depth int) (string, error) {
 	case "select":
 		starting()
 		timer := ctx.Timer(time.Duration(o.N) * time.Second)
-		winner := ctx.Select(append(awaitables, timer)...)
+		winner := ctx.Race(append(awaitables, timer)...)
 		for i, a := range awaitables {
 			if a == winner {
 				v, err := futures[i].Get(ctx)
@@ -284,7 +305,7 @@ func doNode(ctx oc, o op, depth int) (string, error) {
 		return "time", nil
 	case "any":
 		starting()
-		ctx.WaitAny(awaitables...)
+		ctx.Select(awaitables...)
 		ctx.WaitAll(awaitables...)
 		return fmt.Sprint(len(futures)), ctx.Err()
 	case "completed":
@@ -318,7 +339,8 @@ func doNode(ctx oc, o op, depth int) (string, error) {
 		defer done()
 		return do(shielded, op{Do: "seq", Subs: o.Subs}, depth)
 	case "child":
-		return sub().Call(ctx, plan{Ops: o.Subs, Depth: depth - 1})
+		return sub().Call(ctx, plan{Ops: o.Subs, Depth: depth - 1},
+			orchestration.Attributes(map[string]string{"n": fmt.Sprint(o.N)}))
 	case "abandoned":
 		child := sub().StartChild(ctx, plan{Ops: o.Subs, Depth: depth - 1}, orchestration.Abandon())
 		if o.N%2 == 0 {
@@ -337,12 +359,12 @@ func fail(n, attempt int) (int, error) {
 	case 0:
 		return 0, errors.New("shaken")
 	case 1:
-		return 0, activity.Final(errors.New("broken"))
+		return 0, activity.NonRetryable(errors.New("broken"))
 	}
 	return n * 10, nil
 }
 
-// world is a random system: a few instances, and what people do to them.
+// world is a random system: a few instances, and the requests of clients.
 type world struct {
 	plans []plan
 	acts  []act
@@ -381,12 +403,12 @@ func (w world) play(t testing.TB, seed uint64, parts ...rondotest.Part) (*rondot
 	instant := func(_ context.Context, n int) (int, error) { return n + 1, nil }
 	var tokens []string
 	env := rondotest.New(t, append([]rondotest.Part{
-		passed.With(func(ctx context.Context, n int) (int, error) {
+		passed.Bind(func(ctx context.Context, n int) (int, error) {
 			tokens = append(tokens, activity.Token(ctx))
-			return 0, activity.ErrPending
+			return 0, activity.ErrResultPending
 		}),
-		random.With(carryOut), quick.With(instant), rondotest.Takes(lasting.With(instant), 3*time.Second),
-		shaky.With(func(ctx context.Context, n int) (int, error) { return fail(n, activity.InfoOf(ctx).Attempt) }),
+		random.Bind(carryOut), quick.Bind(instant), rondotest.Takes(lasting.Bind(instant), 3*time.Second),
+		shaky.Bind(func(ctx context.Context, n int) (int, error) { return fail(n, activity.Info(ctx).Attempt) }),
 	}, parts...)...)
 	for i, p := range w.plans {
 		if _, err := random.Start(t.Context(), env, p, orchestration.ID(fmt.Sprint("r", i))); err != nil {
@@ -397,11 +419,12 @@ func (w world) play(t testing.TB, seed uint64, parts ...rondotest.Part) (*rondot
 		env.Advance(a.after)
 		for _, token := range tokens {
 			h := fnv.New32a()
-			fmt.Fprint(h, token) // who is asked twice says the same
+			fmt.Fprint(h, token) // a repeated question gets the same answer
 			if n := h.Sum32(); n%3 == 0 {
-				_ = env.Fail(token, errors.New("somebody says no")) // it may be over, or have been handed out twice
+				// it may be over, or have been delivered twice
+				_ = env.Fail(t.Context(), token, errors.New("the person says no"))
 			} else {
-				_ = env.Complete(token, n%100)
+				_ = env.Complete(t.Context(), token, n%100)
 			}
 		}
 		tokens = nil
@@ -410,7 +433,7 @@ func (w world) play(t testing.TB, seed uint64, parts ...rondotest.Part) (*rondot
 		}
 	}
 	env.Advance(10 * time.Second) // a suspend may have come again, late
-	for i := range w.plans {      // whoever was suspended goes on
+	for i := range w.plans {      // suspended instances go on
 		_ = random.Handle(env, fmt.Sprint("r", i)).Resume(t.Context(), "")
 	}
 	env.Advance(time.Hour)
@@ -429,11 +452,11 @@ func (a act) do(ctx context.Context, env *rondotest.Env, w world) error {
 	case "bell":
 		return bell.Raise(ctx, env, a.target, a.n)
 	case "mail":
-		return mail.Push(ctx, env, a.target, a.n)
-	case "wrong bell": // of a type that nobody waits for
+		return mail.Send(ctx, env, a.target, a.n)
+	case "wrong bell": // of a type that no wait has
 		return orchestration.DefineEvent[string](bell.Name()).Raise(ctx, env, a.target, "loud")
 	case "wrong mail":
-		return orchestration.DefineQueue[string](mail.Name()).Push(ctx, env, a.target, "torn")
+		return orchestration.DefineMailbox[string](mail.Name()).Send(ctx, env, a.target, "torn")
 	case "cancel":
 		return h.Cancel(ctx, "random")
 	case "suspend":
@@ -482,16 +505,16 @@ func check(t testing.TB, seed uint64) {
 // checkAllEnd finds instances that hang: within an hour all plans come to an end.
 func checkAllEnd(t testing.TB, seed uint64, env *rondotest.Env) {
 	for _, id := range env.Instances() {
-		row, _ := env.Row(id)
-		if !row.Status.Ended() {
+		row, _ := env.Instance(id)
+		if !row.Ended() {
 			t.Errorf("seed %d: instance %q is still %s; its history is\n%s", seed, id, row.Status, env.Export(id))
 		}
-		if row.Error != nil && (row.Error.Kind == events.Deadlock || row.Error.Kind == events.Poison ||
-			row.Error.Kind == events.Panicked) {
+		if row.Error != nil && (row.Error.Kind == failure.Deadlock || row.Error.Kind == failure.Poison ||
+			row.Error.Kind == failure.Panicked) {
 			t.Errorf("seed %d: instance %q: %v\n%s", seed, id, row.Error, row.Error.Stack)
 		}
 		for _, h := range env.ExportAll(id) {
-			if err := rondotest.TryReplay(h, random.With(carryOut)); err != nil {
+			if err := rondotest.TryReplay(h, random.Bind(carryOut)); err != nil {
 				t.Errorf("seed %d: instance %q does not replay: %v", seed, id, err)
 			}
 		}

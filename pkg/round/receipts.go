@@ -9,12 +9,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// What was taken in, and when it was sent. A message may come again at any time: after a crash,
-// from a sweep of the outbox, or because its publisher did not hear that it was stored. All copies
-// say the same about when it was sent first. An execution knows every message that it has taken in
-// itself. Of those before, it knows the newest by that time, and the newest time among those it has
-// forgotten. So a message that was sent later is decided on what the execution knows; about an
-// older one the histories of earlier executions are asked.
+// The receipts of messages, with the times of sending. A message may be redelivered at any time:
+// after a crash, from a sweep of the outbox, or because its publisher did not hear that it was
+// stored. All copies say the same about when it was sent first. An execution knows every message
+// that it has taken in itself. Of those before, it knows the newest by that time, and the newest
+// time among those it has forgotten. So a message that was sent later is decided on what the
+// execution knows; about an older one the histories of earlier executions are asked.
 
 // clocksApart is how far the clock of a sender may be ahead of the broker's. The time of a message
 // from a clock that is further ahead differs from copy to copy.
@@ -138,23 +138,23 @@ func (c *Config) remembered() int { return cmp.Or(c.Remembered, events.MaxSeen) 
 
 // ---- What earlier executions have taken in.
 
-// Former is what executions before the current one have taken in, as far back as somebody has read
-// their histories. Make it with [NewFormer].
+// Former is the receipts of executions before the current one, as far back as their histories were
+// read. Make it with [NewFormer].
 type Former struct {
 	execution int64 // the one that asks
 	next      int64 // the one to be read next
 	seen      seen
 	missing   string
-	before    *Former // what was read for an earlier execution, until next gets there
+	before    *Former // receipts that were read for an earlier execution, until next gets there
 }
 
 // NewFormer begins with nothing read.
 func NewFormer(execution int64) *Former { return &Former{execution: execution, next: execution - 1} }
 
-// maxFormer bounds what is kept of what was read for earlier executions.
+// maxFormer bounds the receipts of earlier executions that are kept.
 const maxFormer = 500_000
 
-// Then begins for a later execution. What was read already need not be read again.
+// Then begins for a later execution. Receipts that were read already need not be read again.
 func (f *Former) Then(execution int64) *Former {
 	next := NewFormer(execution)
 	if f.execution <= execution && f.missing == "" && len(f.seen.all) < maxFormer {
@@ -164,7 +164,7 @@ func (f *Former) Then(execution int64) *Former {
 	return next
 }
 
-// join takes what was read before, when next has got there.
+// join takes receipts that were read before, when next has got there.
 func (f *Former) join() {
 	b := f.before
 	if b == nil || b.execution-1 != f.next || b.next == b.execution-1 {
@@ -235,7 +235,7 @@ func (in *Instance) Remember(f *Former) { in.former = f }
 
 // takenBefore tells whether a message was taken in before under one of its ids. The second result
 // is false if it was not.
-func (in *Instance) takenBefore(d Delivery, ids ...string) (Receipt, bool) {
+func (in *receiver) takenBefore(d Delivery, ids ...string) (Receipt, bool) {
 	s, sent := &in.ledger.seen, in.sent(d)
 	former := in.former
 	if former != nil && former.execution != in.ledger.info.Execution {
@@ -260,14 +260,3 @@ func (in *Instance) takenBefore(d Delivery, ids ...string) (Receipt, bool) {
 	}
 	return again, true
 }
-
-// sent is when a delivery counts as sent.
-func (in *Instance) sent(d Delivery) time.Time {
-	if d.Sent.IsZero() {
-		return in.now
-	}
-	return events.Instant(d.Sent)
-}
-
-// age is how a fact of this round tells when the message was sent that it takes in.
-func (in *Instance) age(d Delivery) int64 { return events.AgeOf(in.sent(d), in.now) }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -26,21 +28,28 @@ func opened(t *testing.T, c *round.Config, known round.Known) *round.Instance {
 }
 
 var h1 = orchestration.Define[string, string]("h1")
-var strmail = orchestration.DefineQueue[string]("strmail")
-var strmail2 = orchestration.DefineQueue[string]("strmail2")
+var strmail = orchestration.DefineMailbox[string]("strmail")
+var strmail2 = orchestration.DefineMailbox[string]("strmail2")
 
 func msg(id string, c events.Content) round.Delivery {
 	return round.Delivery{Message: events.Message{ID: id, Instance: "i", Content: c}, Attempts: 1, NumDelivered: 1}
 }
 
-// Race over queue reads: the winner's message is put back and the result is ErrCancelled
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Race over mailbox reads: the winner's message is put back and the result is ErrCancelled
 func TestRaceOfReceives(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		return orchestration.Race(ctx, strmail.Next(ctx), strmail2.Next(ctx)).Get(ctx)
 	}))
 	h, _ := h1.Start(t.Context(), env, "", orchestration.ID("i"))
 	env.Settle()
-	strmail.Push(t.Context(), env, "i", "hello")
+	must(t, strmail.Send(t.Context(), env, "i", "hello"))
 	v, err := h.Wait(t.Context())
 	if v != "hello" || err != nil {
 		t.Errorf("%q %v", v, err)
@@ -49,7 +58,7 @@ func TestRaceOfReceives(t *testing.T) {
 
 // All over reads: not consumed
 func TestAllOfReceives(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		if s == "again" {
 			v, ok, err := strmail.TryReceive(ctx)
 			return fmt.Sprint(v, ok), err
@@ -62,8 +71,8 @@ func TestAllOfReceives(t *testing.T) {
 	}))
 	h, _ := h1.Start(t.Context(), env, "", orchestration.ID("i"))
 	env.Settle()
-	strmail.Push(t.Context(), env, "i", "a")
-	strmail.Push(t.Context(), env, "i", "b")
+	must(t, strmail.Send(t.Context(), env, "i", "a"))
+	must(t, strmail.Send(t.Context(), env, "i", "b"))
 	v, err := h.Wait(t.Context())
 	if v != "false" || err != nil {
 		t.Errorf("a message that was read is delivered again: %q %v", v, err)
@@ -71,7 +80,7 @@ func TestAllOfReceives(t *testing.T) {
 }
 
 func TestAllOrNoneOfReceivesInBranch(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		v, err := orchestration.Go(ctx, func(ctx oc) ([]string, error) {
 			return orchestration.AllOrNone(ctx, strmail.Next(ctx), strmail.Next(ctx)).Get(ctx)
 		}).Get(ctx)
@@ -79,8 +88,8 @@ func TestAllOrNoneOfReceivesInBranch(t *testing.T) {
 	}))
 	h, _ := h1.Start(t.Context(), env, "", orchestration.ID("i"))
 	env.Settle()
-	strmail.Push(t.Context(), env, "i", "a")
-	strmail.Push(t.Context(), env, "i", "b")
+	must(t, strmail.Send(t.Context(), env, "i", "a"))
+	must(t, strmail.Send(t.Context(), env, "i", "b"))
 	v, err := h.Wait(t.Context())
 	if v != "[a b] 0" || err != nil {
 		t.Errorf("%q %v", v, err)
@@ -96,12 +105,12 @@ func TestStepDroppedOnResume(t *testing.T) {
 	step := turn.Steps[0]
 	in.Decide([]round.Delivery{msg("s", &events.Control{How: events.Suspend})}, began.Add(100*time.Millisecond))
 	in.Decide([]round.Delivery{msg("w", &events.Wake{})}, began.Add(2*time.Second))
-	done := step.Done("i", events.Payload(`"step"`), nil)
+	done := step.Done("i", codec.Payload(`"step"`), nil)
 	turn = in.Decide([]round.Delivery{{Message: done, Attempts: 1}}, began.Add(3*time.Second))
 	t.Log(turn)
 	turn = in.Decide([]round.Delivery{msg("r", &events.Control{How: events.Resume})}, began.Add(4*time.Second))
 	t.Log(turn)
-	turn = in.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve", Data: events.Payload(`"me"`)})},
+	turn = in.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve", Data: codec.Payload(`"me"`)})},
 		began.Add(5*time.Second))
 	t.Log(turn)
 	if turn.Row.Status != round.Completed {
@@ -116,17 +125,17 @@ func (b *badError) Error() string { return fmt.Sprint(*b.n) }
 
 func TestTypedNilError(t *testing.T) {
 	for name, fn := range map[string]func(oc, string) (string, error){
-		"typed nil *Error returned": func(oc, string) (string, error) { var e *orchestration.Error; return "x", e },
+		"typed nil *Error returned": func(oc, string) (string, error) { var e *failure.Error; return "x", e },
 		"typed nil own returned":    func(oc, string) (string, error) { var e *badError; return "x", e },
 		"panic with typed nil":      func(oc, string) (string, error) { var e *badError; panic(e) },
 		"branch panics with typed nil": func(ctx oc, s string) (string, error) {
 			return orchestration.Go(ctx, func(oc) (string, error) { var e *badError; panic(e) }).Get(ctx)
 		},
 		"branch returns typed nil": func(ctx oc, s string) (string, error) {
-			return orchestration.Go(ctx, func(oc) (string, error) { var e *orchestration.Error; return "", e }).Get(ctx)
+			return orchestration.Go(ctx, func(oc) (string, error) { var e *failure.Error; return "", e }).Get(ctx)
 		},
 		"nil *Error in Join": func(ctx oc, s string) (string, error) {
-			var e *orchestration.Error
+			var e *failure.Error
 			return "", errors.Join(e, errors.New("x"))
 		},
 	} {
@@ -150,9 +159,9 @@ func TestTypedNilError(t *testing.T) {
 }
 
 func TestStepReturnsTypedNil(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		return orchestration.Step(ctx, "s", func(context.Context) (string, error) {
-			var e *orchestration.Error
+			var e *failure.Error
 			return "v", e
 		})
 	}))
@@ -171,15 +180,15 @@ func TestInterruptSticks(t *testing.T) {
 		t.Fatal(turn)
 	}
 	in.Interrupt() // the watchdog was a moment late: the round is over
-	turn = in.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})},
+	turn = in.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: codec.Payload(`"y"`)})},
 		began.Add(time.Hour))
 	_ = turn
 	in2, _ := misuse(t, func(ctx oc, _ string) (string, error) {
-		approve.Next(ctx).Get(ctx)
+		_, _ = approve.Next(ctx).Get(ctx)
 		return echo.Call(ctx, "x")
 	})
 	in2.Interrupt()
-	turn = in2.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})},
+	turn = in2.Decide([]round.Delivery{msg("x", &events.EventRaised{Name: "approve", Data: codec.Payload(`"y"`)})},
 		began.Add(time.Hour))
 	if turn.Row.Status != round.Running {
 		t.Errorf("%v", turn.Row.Error)
@@ -194,7 +203,7 @@ func TestInterruptInReplay(t *testing.T) {
 		if interrupt {
 			in.Interrupt()
 		}
-		approve.Next(ctx).Get(ctx)
+		_, _ = approve.Next(ctx).Get(ctx)
 		return "", nil
 	}))
 	cfg := &round.Config{Code: code}
@@ -204,31 +213,31 @@ func TestInterruptInReplay(t *testing.T) {
 	in = opened(t, cfg, round.Known{Instance: "i", Row: turn.Row, History: turn.Executions[0].Events})
 	turn = in.Decide([]round.Delivery{msg("x", &events.Wake{})}, began.Add(time.Hour))
 	t.Log(turn)
-	if turn.Fault != nil && turn.Fault.Kind == events.Nondeterminism {
+	if turn.Fault != nil && turn.Fault.Kind == failure.Nondeterminism {
 		t.Errorf("an interrupt in a replay is taken for nondeterminism: %v", turn.Fault.Kind)
 	}
 }
 
 // Adjacent patch markers, first guard removed
 func TestPatchGuardRemovedBeforeAnother(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		ctx.Patched("a")
 		if ctx.Patched("b") {
-			approve.Next(ctx).Get(ctx)
+			_, _ = approve.Next(ctx).Get(ctx)
 			return "new", nil
 		}
 		return "old", ctx.Sleep(time.Hour)
 	}))
 	h, _ := h1.Start(t.Context(), env, "", orchestration.ID("i"))
 	env.Settle()
-	env.Deploy(h1.With(func(ctx oc, s string) (string, error) {
+	env.Deploy(h1.Bind(func(ctx oc, s string) (string, error) {
 		if ctx.Patched("b") {
-			approve.Next(ctx).Get(ctx)
+			_, _ = approve.Next(ctx).Get(ctx)
 			return "new", nil
 		}
 		return "old", ctx.Sleep(time.Hour)
 	}))
-	approve.Raise(t.Context(), env, "i", "x")
+	must(t, approve.Raise(t.Context(), env, "i", "x"))
 	v, err := h.Wait(t.Context())
 	if v != "new" {
 		t.Errorf("%q %v %v", v, err, env.Faults())
@@ -250,7 +259,7 @@ func TestParentCancelsStranger(t *testing.T) {
 	parent := opened(t, cfg, round.Known{Instance: "p"})
 	said := parent.Decide(startOf("parent", `""`), began).Messages
 	said = append(said, parent.Decide([]round.Delivery{msg("e",
-		&events.EventRaised{Name: "approve", Data: events.Payload(`"y"`)})}, began).Messages...)
+		&events.EventRaised{Name: "approve", Data: codec.Payload(`"y"`)})}, began).Messages...)
 	var inbox []round.Delivery
 	for _, m := range said {
 		w, err := events.Encode("rondo", m)
@@ -348,11 +357,11 @@ func TestTimerNearlyZero(t *testing.T) {
 // behind each message continued as new each time, and copied the mailbox each time.
 func TestAFullMailboxDoesNotAskToContinueAsNew(t *testing.T) {
 	for name, size := range map[string]int{"many messages": 1, "many bytes": 1600} {
-		t.Run(name, func(t *testing.T) { readFullMailbox(t, events.Payload(`"`+strings.Repeat("x", size)+`"`)) })
+		t.Run(name, func(t *testing.T) { readFullMailbox(t, codec.Payload(`"`+strings.Repeat("x", size)+`"`)) })
 	}
 }
 
-func readFullMailbox(t *testing.T, letter events.Payload) {
+func readFullMailbox(t *testing.T, letter codec.Payload) {
 	t.Helper()
 	read := 0
 	code, _ := orchestration.NewRegistry(define("x", func(ctx oc, s string) (string, error) {
@@ -373,7 +382,7 @@ func readFullMailbox(t *testing.T, letter events.Payload) {
 	for i := range 10 {
 		inbox := make([]round.Delivery, 1000)
 		for j := range inbox {
-			inbox[j] = msg(fmt.Sprint(i, "-", j), &events.QueueSent{Queue: "orders", Data: letter})
+			inbox[j] = msg(fmt.Sprint(i, "-", j), &events.MailboxMessage{Mailbox: "orders", Data: letter})
 		}
 		in.Decide(inbox, began)
 	}
@@ -420,7 +429,7 @@ func TestReplayOfEndedHistories(t *testing.T) {
 
 // Group in a cancelled scope
 func TestGroupInCancelledScope(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		timer := ctx.Timer(time.Hour)
 		before := ctx.Now()
 		scoped, cancel := ctx.WithCancel()
@@ -437,7 +446,7 @@ func TestGroupInCancelledScope(t *testing.T) {
 
 // Get with a limited context
 func TestGetWithLimitedContext(t *testing.T) {
-	env := rondotest.New(t, h1.With(func(ctx oc, s string) (string, error) {
+	env := rondotest.New(t, h1.Bind(func(ctx oc, s string) (string, error) {
 		timer := ctx.Timer(time.Hour)
 		limited, cancel := ctx.WithTimeout(time.Minute)
 		defer cancel()
@@ -483,8 +492,8 @@ func TestHistoryMissing(t *testing.T) {
 	in := opened(t, cfg, round.Known{Instance: "i"})
 	turn := in.Decide(startOf("x", `""`), began)
 	b := opened(t, cfg, round.Known{Instance: "i", Row: turn.Row}).Decide([]round.Delivery{msg("q",
-		&events.QueueSent{Queue: "q"}),
-		msg("d", &events.WorkDone{Ref: events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}})}, began)
+		&events.MailboxMessage{Mailbox: "q"}),
+		msg("d", &events.TaskDone{Ref: events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}})}, began)
 	for _, r := range b.Receipts {
 		if r.Verdict != round.Returned {
 			t.Errorf("%v", r)
@@ -495,7 +504,7 @@ func TestHistoryMissing(t *testing.T) {
 // Torn read: row says running, history continued as new
 func TestTornRead(t *testing.T) {
 	code, _ := orchestration.NewRegistry(define("x", func(ctx oc, s string) (string, error) {
-		approve.Next(ctx).Get(ctx)
+		_, _ = approve.Next(ctx).Get(ctx)
 		return contract("x").ContinueAsNew(ctx, s)
 	}))
 	cfg := &round.Config{Code: code}
@@ -504,7 +513,7 @@ func TestTornRead(t *testing.T) {
 	t2 := in.Decide([]round.Delivery{msg("e", &events.EventRaised{Name: "approve"})}, began)
 	torn := append(append([]events.Event{}, t1.Executions[0].Events...), t2.Executions[0].Events...)
 	b := opened(t, cfg, round.Known{Instance: "i", Row: t1.Row, History: torn}).Decide([]round.Delivery{msg("q",
-		&events.QueueSent{Queue: "q"}), msg("e2", &events.EventRaised{Name: "approve"})}, began)
+		&events.MailboxMessage{Mailbox: "q"}), msg("e2", &events.EventRaised{Name: "approve"})}, began)
 	for _, r := range b.Receipts {
 		if r.Verdict != round.Returned {
 			t.Errorf("%v", r)
@@ -550,8 +559,8 @@ func TestHeartbeatSize(t *testing.T) {
 	})
 	ref := events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}
 	w, err := events.Encode("rondo", events.Message{ID: "f", Instance: "i",
-		Content: &events.WorkFailed{Ref: ref, Error: events.Errorf(events.Application, "x"),
-			Heartbeat: events.Payload(`"` + strings.Repeat("h", 500<<10) + `"`)}})
+		Content: &events.TaskFailed{Ref: ref, Error: failure.Errorf(failure.Application, "x"),
+			Heartbeat: codec.Payload(`"` + strings.Repeat("h", 500<<10) + `"`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,7 +584,7 @@ func TestHeartbeatSize(t *testing.T) {
 // Two timers, one id
 func TestTimerIDs(t *testing.T) {
 	in, turn := misuse(t, func(ctx oc, _ string) (string, error) {
-		return echo.Call(ctx, "x", activity.TimeoutToStart(10*time.Second), activity.TimeoutOverall(time.Hour))
+		return echo.Call(ctx, "x", activity.ScheduleToStart(10*time.Second), activity.ScheduleToClose(time.Hour))
 	})
 	ids := map[string]time.Time{}
 	note := func(ms []events.Message) {
@@ -590,8 +599,8 @@ func TestTimerIDs(t *testing.T) {
 	}
 	note(turn.Messages)
 	ref := events.Ref{Incarnation: turn.Row.Incarnation, Execution: 1, Event: 2}
-	note(in.Decide([]round.Delivery{msg("b", &events.WorkBegun{Ref: ref})}, began).Messages)
-	note(in.Decide([]round.Delivery{msg("p", &events.WorkBegun{Ref: ref, Pending: true})}, began).Messages)
+	note(in.Decide([]round.Delivery{msg("b", &events.TaskBegun{Ref: ref})}, began).Messages)
+	note(in.Decide([]round.Delivery{msg("p", &events.TaskBegun{Ref: ref, Pending: true})}, began).Messages)
 }
 
 // Text that PostgreSQL cannot hold
@@ -601,7 +610,7 @@ func TestNulText(t *testing.T) {
 		t.Error("an attribute with NUL is taken")
 	}
 	_, turn := misuse(t, func(ctx oc, _ string) (string, error) {
-		orchestration.DefineKey[int]("a\x00b").Set(ctx, 1)
+		orchestration.DefineValue[int]("a\x00b").Set(ctx, 1)
 		return "", nil
 	})
 	if turn.Row.Status != round.Failed {

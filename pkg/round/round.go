@@ -1,13 +1,13 @@
-// Package round decides. It takes what is known of an instance, the messages that came for it and
-// the time, and gives one value, the [Turn], that says everything that must follow. It is pure: no
-// I/O, no clock, no randomness, no logging, no goroutines that outlive a call; the same inputs give
-// the same turn, to the byte, on every replica.
+// Package round decides. It takes the state of an instance, its messages and the time, and gives
+// one value, the [Turn], with all effects. It is pure: no I/O, no clock, no randomness, no logging,
+// no goroutines that outlive a call; the same inputs give the same turn, to the byte, on every
+// replica.
 //
 // # The protocol
 //
 //	known, inbox, now ──► Instance.Decide ──► Turn
 //
-//	 1. commit what the turn says in one transaction: Executions, Row, Values, Messages (as promises)
+//	 1. commit the turn in one transaction: Executions, Row, Values, Messages (as outbox entries)
 //	 2. publish Messages
 //	 3. settle the deliveries as Receipts say: Accepted ones only after the commit
 //	 4. run Steps; their results come back as messages
@@ -20,16 +20,16 @@
 // # Hydrated and cold
 //
 // An [Instance] keeps running between rounds: its coroutines are parked at their waits, so a round
-// costs what is new, not what is old. A cold instance, loaded from history, replays it first. Both
-// give the same turn. What makes that possible is the order in which history is written: every fact
-// from outside is followed by all that the code said because of it (see package events).
+// costs the new events, not the old ones. A cold instance, loaded from history, replays it first.
+// Both give the same turn. What makes that possible is the order in which history is written: every
+// fact from outside is followed by all that the code said because of it (see package events).
 //
 // # What becomes of a message
 //
 //	it changes history                        Accepted   acknowledge after the commit
 //	it changes nothing, now or ever           Ignored    acknowledge at once (but see Turn.Expected)
-//	it cannot be taken yet                    Returned   give back, with a delay
-//	it can be taken in the next round         Again      present it again, do not give it back (answer
+//	it cannot be taken yet                    Returned   nack, with a delay
+//	it can be taken in the next round         Again      present it again, do not nack it (answer
 //	                                                     Turn.Question first)
 //	it can never be taken and must be kept    Dead       dead-letter it with the reason
 //
@@ -39,30 +39,32 @@
 //	                                    deployed that fits
 //	                                    (or fails, if Config.FailNondeterminism says so)
 //	the code panics or runs away        the instance fails, with the stack
-//	nobody here knows the code          its messages are returned, for a replica that does
+//	the code is not registered here     its messages are returned, for a replica that does
 //	history cannot be read              messages are returned; after too many attempts a failure is appended,
 //	                                    nothing else touched
 //	a message was tried too often       the instance fails, its parent is told, the message is dead-lettered
 package round
 
 import (
-	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // Code finds the code of orchestrations. It may be called concurrently, and must give the same code
-// for the same name and version for as long as the process lives.
+// for the same name and version until the process ends.
 type Code interface {
-	// Lookup finds the code of a name and version.
-	Lookup(name, version string) (coro.Func, bool)
+	// Source gives the code of a name and version to the engine.
+	coro.Source
+	// Has reports whether there is code of a name and version.
+	Has(name, version string) bool
 	// Resolve picks the version for a new execution that does not ask for one.
 	Resolve(name string) (version string, ok bool)
-	// Names and Versions list what is known, for error messages.
+	// Names and Versions list the registered code, for error messages.
 	Names() []string
 	Versions(name string) []string
 }
@@ -71,36 +73,35 @@ type Code interface {
 type Inputs interface {
 	// CheckInput tells why a version cannot be started with an input. Strict is for senders that
 	// may have mistyped it: then it refuses unknown fields, too.
-	CheckInput(name, version string, codec events.Codec, input events.Payload, strict bool) *events.Error
+	CheckInput(name, version string, codec codec.Codec, input codec.Payload, strict bool) *failure.Error
 }
 
 // Config says what rounds need to know besides the instance.
 type Config struct {
 	Code  Code
-	Codec events.Codec // nil: JSON
+	Codec codec.Codec // nil: JSON
 
 	// MaxAttempts is how often a message may be tried before it is poison; 0 means 10.
 	MaxAttempts int
 	// FailNondeterminism fails an instance whose code does not fit its history, instead of halting
 	// it.
 	FailNondeterminism bool
-	// FailUnregistered fails a start that nobody could take up for so long; 0 means that it waits
-	// for ever.
+	// FailUnregistered is the time after which a start without registered code fails; 0: never.
 	FailUnregistered time.Duration
-	// UnknownFor is how long a queue message waits for its instance to be started; 0 means a
+	// UnknownFor is how long a mailbox message waits for its instance to be started; 0 means a
 	// minute.
 	UnknownFor time.Duration
-	// Patience is how long outstanding work may stay silent before somebody looks after it; 0 means
-	// a minute.
+	// Patience is the longest silence of outstanding tasks before an orchestrator checks them; 0
+	// means a minute.
 	Patience time.Duration
-	// StepPatience is the same for inline steps, of which nobody else knows; 0 means ten seconds.
+	// StepPatience is the same for inline steps, which only this process knows; 0 means ten
+	// seconds.
 	StepPatience time.Duration
-	// NewTrace decides whether anybody is told of a trace that begins here. Nil: executions that
-	// bring no trace have none.
+	// NewTrace decides whether a trace that begins here is sampled. Nil: executions without a trace
+	// have none.
 	NewTrace func(id [16]byte, orchestration string) (sampled bool) `json:"-"`
-	// TellOver has turns say what has come to its end even where nobody follows the trace, for
-	// metrics.
-	TellOver bool
+	// ReportOver has turns report ended calls even if the trace is not sampled, for metrics.
+	ReportOver bool
 	// ShowPayloads has warnings tell the data that they are about, and not only its size and hash.
 	ShowPayloads bool
 	// Remembered is how many messages of former executions an execution knows; 0 means
@@ -109,7 +110,7 @@ type Config struct {
 	// HaltedFor is how often a halted instance is tried again; 0 means five minutes.
 	HaltedFor time.Duration
 	// Coroutines are kept for the code of instances, so that it need not begin with a new one each
-	// time; nil: none are. Who makes them ends them.
+	// time; nil: none are. Their maker ends them.
 	Coroutines *Coroutines `json:"-"`
 }
 
@@ -170,17 +171,17 @@ type Turn struct {
 	Logs        []Log
 	LogsDropped int
 	// Told is what the code tells about itself: its own spans, and numbers.
-	Told []Told
-	// Over is what has come to its end, if anybody follows the trace of the execution, or
-	// [Config.TellOver] is set.
+	Emitted []Emitted
+	// Over is the ended calls and executions, if the trace of the execution is sampled, or
+	// [Config.ReportOver] is set.
 	Over []Over
-	// Warnings are for the operator: nothing failed, but somebody should know.
+	// Warnings are for the operator: nothing failed, but something is unusual.
 	Warnings []string
 	// Near names the limits of which this turn has used four fifths, for metrics; Warnings say it
 	// for the operator.
 	Near []string
 	// Fault is why the engine halted or failed the instance in this turn.
-	Fault *events.Error
+	Fault *failure.Error
 	// Again asks for another round at once, with the deliveries that were receipted Again.
 	Again bool
 	// Question must be answered before the next round, which takes the deliveries that were
@@ -220,7 +221,7 @@ type Execution struct {
 	Events []events.Event
 }
 
-// Row is what is known of an instance without reading its history.
+// Row describes an instance without its history.
 type Row struct {
 	Execution     int64
 	Incarnation   string
@@ -232,10 +233,10 @@ type Row struct {
 	StartMessage  string
 
 	Status Status
-	Output events.Payload
-	Error  *events.Error
+	Output codec.Payload
+	Error  *failure.Error
 
-	CustomStatus        events.Payload
+	CustomStatus        codec.Payload
 	CustomStatusVersion int64
 
 	StartedAt time.Time // this execution
@@ -249,7 +250,8 @@ type Row struct {
 	HistoryBytes int64
 	Unread       int
 
-	// WakeAt is when somebody must look at it again; zero if only a message can change anything.
+	// WakeAt is when an orchestrator must look at it again; zero if only a message can change
+	// anything.
 	WakeAt time.Time
 }
 
@@ -259,7 +261,7 @@ type Status string
 // The statuses.
 const (
 	Running    Status = "running"
-	Suspended  Status = "suspended" // somebody asked for it
+	Suspended  Status = "suspended" // a client asked for it
 	Halted     Status = "halted"    // the code does not fit its history
 	Completed  Status = "completed"
 	Failed     Status = "failed"
@@ -280,6 +282,8 @@ func (s Status) Ended() bool {
 	switch s {
 	case Completed, Failed, Cancelled, Terminated, ContinuedAsNew:
 		return true
+	case Running, Suspended, Halted:
+		return false
 	}
 	return false
 }
@@ -287,7 +291,7 @@ func (s Status) Ended() bool {
 // ValueChange sets or removes one value.
 type ValueChange struct {
 	Key   string
-	Value events.Payload
+	Value codec.Payload
 	// Execution is the one that set it, Set when.
 	Execution int64
 	Set       time.Time
@@ -295,8 +299,8 @@ type ValueChange struct {
 }
 
 // Told is something that the code of an execution tells about itself.
-type Told struct {
-	coro.Told
+type Emitted struct {
+	coro.Emitted
 	Incarnation string
 	Execution   int64
 }
@@ -319,7 +323,7 @@ type StepRef struct {
 }
 
 // Done makes the message that brings a step's result back.
-func (s Step) Done(instance string, result events.Payload, err *events.Error) events.Message {
+func (s Step) Done(instance string, result codec.Payload, err *failure.Error) events.Message {
 	return events.Message{Instance: instance, Content: &events.StepDone{
 		Incarnation: s.StepRef.Incarnation, Execution: s.Execution, Step: s.StepRef.Number, Name: s.Name,
 		Attempt: s.Attempt,
@@ -344,7 +348,7 @@ type Verdict uint8
 const (
 	Accepted Verdict = iota + 1 // acknowledge after the commit
 	Ignored                     // acknowledge at once
-	Returned                    // give back, with a delay
+	Returned                    // nack, with a delay
 	Again                       // present again in the next round
 	Dead                        // dead-lettered with the reason
 )
@@ -358,13 +362,13 @@ const (
 	Woken            Reason = "woken"             // a wake-up has no content
 	Duplicate        Reason = "duplicate"         // it was taken before
 	Exists           Reason = "exists"            // a start for an instance that is there
-	IDTaken          Reason = "id_taken"          // a child start for an id that somebody else has
-	UnknownInstance  Reason = "unknown_instance"  // nobody of that id
+	IDTaken          Reason = "id_taken"          // a child start for an id that another instance has
+	UnknownInstance  Reason = "unknown_instance"  // no instance has that id
 	HasEnded         Reason = "has_ended"         // the instance has ended
 	OtherIncarnation Reason = "other_incarnation" // for an earlier instance of the same id
 	OtherExecution   Reason = "other_execution"   // for an earlier execution
 	NotOpen          Reason = "not_open"          // answered before, or no longer waited for
-	NobodyWaits      Reason = "nobody_waits"      // an event without a waiter
+	NoWaiter         Reason = "no_waiter"         // an event without a waiter
 	NoChange         Reason = "no_change"         // already so
 	TooEarly         Reason = "too_early"         // a timer that is not due
 	NotKnownHere     Reason = "unregistered"      // the code is not registered here
@@ -381,79 +385,16 @@ const (
 	Joined    Reason = "joined" // a start whose messages are for the instance that is there
 )
 
-// Instance is what is known of one instance, with its code parked at its waits if it has been run
-// here. It is not safe for concurrent use, except for Interrupt.
+// Instance is the state of one instance, with its code parked at its waits if it has been run here.
+// It is not safe for concurrent use, except for Interrupt.
 type Instance struct {
-	config    *Config
-	id        string
-	ledger    ledger
-	program   *coro.Program
-	interrupt atomic.Bool
-	pending   bool // the code of the current execution has not run yet
-	replaying bool
-	openEnd   bool // the replayed history was ended by the engine: where the code would have gone is not in it
-
-	cold       []events.Event // to be replayed before anything else
-	row        *Row           // as stored, until the ledger has taken over
-	former     *Former        // what earlier executions have taken in, if that was asked for
-	unreadable error
-
-	rounds    int64     // counts them
-	clock     time.Time // what the code sees as now
-	said      int       // facts the code has said since the last fact from outside
-	continues int
-	fault     *events.Error
-	waiting   []delivered // facts from outside that wait for the code to be resumed
-	*busy                 // nil while no round runs, which for most instances is nearly always
-}
-
-// busy is what an instance has while a round runs.
-type busy struct {
-	turn    *Turn
-	now     time.Time
-	rest    []events.Event // of the history that is being replayed
-	matched events.Event   // the recorded event that the code just repeated
-}
-
-// busyWith is one for a turn, in one piece of memory with it.
-func busyWith(turn Turn) *busy {
-	x := &struct {
-		busy busy
-		turn Turn
-	}{turn: turn}
-	x.busy.turn = &x.turn
-	return &x.busy
-}
-
-// delivered is a fact from outside with what it answers.
-type delivered struct {
-	event   events.Event
-	answers []coro.Answer
+	run    execution
+	former *Former // what earlier executions have taken in, if that was asked for
 }
 
 // New makes an instance of what the store knows. The history is replayed by the first Decide.
 func New(config *Config, known Known) *Instance {
-	in := &Instance{config: config, id: known.Instance, unreadable: known.Unreadable}
-	if known.Row.Status.Ended() {
-		in.unreadable = nil // nobody will read it
-	}
-	if known.Row.Execution > 0 || known.Row.Engine > 0 || known.Row.Fresh {
-		in.row = &known.Row
-	}
-	in.ledger.info.Instance = known.Instance
-	in.ledger.info.Execution = max(1, known.Row.Execution)
-	if !known.Row.Status.Ended() && known.Row.LastEvent > 0 && in.unreadable == nil {
-		n := len(known.History)
-		if int64(n) < known.Row.LastEvent || events.Ends(known.History[n-1].Fact) {
-			in.unreadable = fmt.Errorf(
-				"the row tells of %d events of a running execution, the history has %d and may have ended: they "+
-					"were not read together", known.Row.LastEvent, n)
-		}
-	}
-	if in.unreadable == nil && len(known.History) > 0 {
-		in.cold = known.History
-	}
-	return in
+	return &Instance{run: execution{recorder: recorder{config: config, state: newState(known)}}}
 }
 
 // RowVersion is the version that a turn decided on the row expects.
@@ -469,15 +410,10 @@ func CanRead(row Row) bool { return row.Engine <= events.Engine }
 // Interrupt stops code that does not come back from its round, the next time it makes a call of the
 // context's. It may be called from any goroutine. Code that makes no such call cannot be stopped;
 // the process must be given up.
-func (in *Instance) Interrupt() { in.interrupt.Store(true) }
+func (in *Instance) Interrupt() { in.run.interrupt.Store(true) }
 
 // Evict forgets the instance: its coroutines end and its memory is freed.
-func (in *Instance) Evict() {
-	if in.program != nil {
-		in.program.Close()
-		in.program = nil
-	}
-}
+func (in *Instance) Evict() { in.run.evict() }
 
 // Hydrated reports whether the code is parked at its waits, so that the next round needs no replay.
-func (in *Instance) Hydrated() bool { return in.program != nil }
+func (in *Instance) Hydrated() bool { return in.run.program != nil }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -33,7 +35,7 @@ import (
 //	corrupt event=N                       make the history unreadable
 //	history                               print the history
 //
-// Run with -rewrite to write what comes out into the files.
+// Run with -rewrite to write the output into the files.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		p := newPlay(t)
@@ -122,7 +124,7 @@ func (p *play) round(d *datadriven.TestData) string {
 				p.stages[0].name, prints[0], s.name, prints[i])
 		}
 	}
-	if !p.losing { // what was lost comes again, with the same ids
+	if !p.losing { // lost messages are redelivered, with the same ids
 		p.sent += len(strings.Split(strings.TrimSpace(d.Input), "\n"))
 	}
 	return prints[0]
@@ -205,8 +207,7 @@ func (s *stage) recall(q *round.Question) {
 	}
 }
 
-// commit stores what a turn says, as bytes, so that what is loaded again has gone through the wire
-// format.
+// commit stores a turn as bytes, so that loading it again goes through the wire format.
 func (s *stage) commit(t *testing.T, turn round.Turn) {
 	t.Helper()
 	s.checkExpected(t, turn)
@@ -298,14 +299,14 @@ func (p *play) history() string {
 
 // inbox reads messages, one a line:
 //
-//	start NAME [INPUT]       event NAME [DATA]       queue NAME [DATA]
+//	start NAME [INPUT]       event NAME [DATA]       mailbox NAME [DATA]
 //	cancel|terminate|suspend|resume [REASON]         wake
 //	done EVENT [RESULT]      fail EVENT MESSAGE      begun|pending EVENT
 //	timer EVENT              child-done EVENT [OUT]  child-fail EVENT MESSAGE
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
 // followed by settings like id=m7 version=1.0.0 execution=1 incarnation=x attempts=11 age=2m
-// sent=-5s with=queue:data,queue:data.
+// sent=-5s with=mailbox:data,mailbox:data.
 func (p *play) inbox(s *stage, input string) []round.Delivery {
 	var inbox []round.Delivery
 	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -336,10 +337,10 @@ func (p *play) content(s *stage, l line) events.Content {
 		}
 		return n
 	}
-	failure := func() *events.Error {
-		e := &events.Error{Kind: events.ErrorKind(l.setting("kind", string(events.Application))),
+	failed := func() *failure.Error {
+		e := &failure.Error{Kind: failure.Kind(l.setting("kind", string(failure.Application))),
 			Type: l.settings["type"], Message: string(l.data)}
-		e.Final = l.settings["final"] == "true"
+		e.NonRetryable = l.settings["non_retryable"] == "true"
 		return e
 	}
 	switch l.verb {
@@ -352,49 +353,49 @@ func (p *play) content(s *stage, l line) events.Content {
 				Event: int64(l.number("parent-event", 2))}
 		}
 		for _, w := range with {
-			queue, data, _ := strings.Cut(w, ":")
-			c.Messages = append(c.Messages, events.StartMessage{Queue: queue, Data: events.Payload(data)})
+			mailbox, data, _ := strings.Cut(w, ":")
+			c.Messages = append(c.Messages, events.StartMessage{Mailbox: mailbox, Data: codec.Payload(data)})
 		}
 		return c
 	case "event":
 		return &events.EventRaised{Name: l.name, Data: l.data}
-	case "queue":
-		return &events.QueueSent{Queue: l.name, Data: l.data}
+	case "mailbox":
+		return &events.MailboxMessage{Mailbox: l.name, Data: l.data}
 	case "cancel", "terminate", "suspend", "resume":
 		return &events.Control{How: events.How(l.verb), Reason: strings.TrimSpace(l.name + " " + string(l.data))}
 	case "wake":
 		return &events.Wake{Reason: "test"}
 	case "step", "step-fail":
-		return p.stepDone(s, l, number(), failure())
+		return p.stepDone(s, l, number(), failed())
 	}
 	ref.Event = number()
 	switch l.verb {
 	case "done":
-		return &events.WorkDone{Ref: ref, Result: l.data, Worker: "w1"}
+		return &events.TaskDone{Ref: ref, Result: l.data, Worker: "w1"}
 	case "fail":
-		return &events.WorkFailed{Ref: ref, Error: failure(),
-			Heartbeat: events.Payload(l.settings["heartbeat"]), Worker: "w1"}
+		return &events.TaskFailed{Ref: ref, Error: failed(),
+			Heartbeat: codec.Payload(l.settings["heartbeat"]), Worker: "w1"}
 	case "begun", "pending":
-		return &events.WorkBegun{Ref: ref, Worker: "w1", Pending: l.verb == "pending"}
+		return &events.TaskBegun{Ref: ref, Worker: "w1", Pending: l.verb == "pending"}
 	case "timer":
 		return &events.TimerDue{Ref: ref}
 	case "child-done":
 		return &events.ChildDone{Ref: ref, Output: l.data}
 	case "child-fail":
-		return &events.ChildError{Ref: ref, Error: failure()}
+		return &events.ChildError{Ref: ref, Error: failed()}
 	}
 	p.t.Fatalf("unknown message %q", l.verb)
 	return nil
 }
 
-func (p *play) stepDone(s *stage, l line, n int64, failure *events.Error) events.Content {
+func (p *play) stepDone(s *stage, l line, n int64, failed *failure.Error) events.Content {
 	step, ok := s.steps[n]
 	if !ok {
 		p.t.Fatalf("%s: step %d was not handed out", s.name, n)
 	}
-	var err *events.Error
+	var err *failure.Error
 	if l.verb == "step-fail" {
-		err = failure
+		err = failed
 	}
 	done := step.Done("i", l.data, err).Content.(*events.StepDone)
 	done.Attempt = l.number("attempt", done.Attempt)
@@ -404,11 +405,11 @@ func (p *play) stepDone(s *stage, l line, n int64, failure *events.Error) events
 // line is one parsed line of an inbox.
 type line struct {
 	verb, name string
-	data       events.Payload
+	data       codec.Payload
 	settings   map[string]string
 }
 
-var settingPattern = regexp.MustCompile(`^([a-z-]+)=(\S+)$`)
+var settingPattern = regexp.MustCompile(`^([a-z_-]+)=(\S+)$`)
 
 func parseLine(s string) line {
 	l := line{settings: make(map[string]string)}
@@ -426,7 +427,7 @@ func parseLine(s string) line {
 		l.name = words[1]
 	}
 	if len(words) > 2 {
-		l.data = events.Payload(strings.Join(words[2:], " "))
+		l.data = codec.Payload(strings.Join(words[2:], " "))
 	}
 	return l
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/rondotest"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -45,11 +46,12 @@ func isSaid(k events.Kind) bool {
 		return false
 	case events.KindStarted, events.KindActivityBegun, events.KindActivityCompleted, events.KindActivityFailed,
 		events.KindStepCompleted,
-		events.KindStepFailed, events.KindTimerFired, events.KindEventReceived, events.KindMessageQueued,
+		events.KindStepFailed, events.KindTimerFired, events.KindEventReceived, events.KindMessageReceived,
 		events.KindChildCompleted,
 		events.KindChildFailed, events.KindCancelRequested, events.KindSuspended, events.KindResumed,
 		events.KindTerminated:
 		return false
+	default:
 	}
 	return true
 }
@@ -90,7 +92,7 @@ func replayed(history []events.Event) error {
 	if err != nil {
 		return err
 	}
-	return rondotest.TryReplay(data, random.With(carryOut))
+	return rondotest.TryReplay(data, random.Bind(carryOut))
 }
 
 // elsewhere is the same kind of fact, about something else.
@@ -102,8 +104,8 @@ func elsewhere(f events.Fact) events.Fact {
 		return &g
 	case *events.EventAwaited:
 		return &events.EventAwaited{Name: f.Name + "x"}
-	case *events.QueueRead:
-		return &events.QueueRead{Queue: f.Queue + "x"}
+	case *events.MailboxRead:
+		return &events.MailboxRead{Mailbox: f.Mailbox + "x"}
 	case *events.ChildStarted:
 		g := *f
 		g.Name += "x"
@@ -126,7 +128,7 @@ func elsewhere(f events.Fact) events.Fact {
 		return &events.ValuesCleared{Keys: append(slices.Clone(f.Keys), "x")}
 	case *events.StatusSet:
 		g := *f
-		g.Status = events.Payload(`"something else"`) // other data is a warning, which the release gate refuses
+		g.Status = codec.Payload(`"something else"`) // other data is a warning, which the release gate refuses
 		return &g
 	case *events.CallRefused:
 		g := *f
@@ -136,6 +138,7 @@ func elsewhere(f events.Fact) events.Fact {
 		g := *f
 		g.Name += "x"
 		return &g
+	default:
 	}
 	return nil
 }
@@ -155,8 +158,8 @@ func TestContradictoryHistoriesAreUnreadable(t *testing.T) {
 		"ends while inheriting": {&events.Started{Name: "echo", Version: "1.0.0", Incarnation: "l",
 			Engine: 1, Carried: 2},
 			&events.StatusSet{Version: 1}},
-		"reads what is not there":  {started, &events.QueueRead{Queue: "q", Message: 1}},
-		"waits with unread letter": {started, &events.MessageQueued{Queue: "q"}, &events.QueueRead{Queue: "q"}},
+		"reads what is not there":  {started, &events.MailboxRead{Mailbox: "q", Message: 1}},
+		"waits with unread letter": {started, &events.MessageReceived{Mailbox: "q"}, &events.MailboxRead{Mailbox: "q"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := round.Known{Instance: "i",
@@ -166,8 +169,8 @@ func TestContradictoryHistoriesAreUnreadable(t *testing.T) {
 			}
 			in := round.New(&round.Config{Code: cast(t, "v1")}, known)
 			turn := in.Decide(wake(1), began)
-			// What does not fit the code is halted, what no code could have done is unreadable.
-			// Both are noticed.
+			// A history that the code does not fit is halted, one that no code could have written
+			// is unreadable. Both are noticed.
 			if turn.Receipts[0].Reason != round.CannotRead && turn.Fault == nil &&
 				turn.Receipts[0].Reason != round.HasEnded {
 				t.Errorf("nobody noticed:\n%v", turn)
@@ -185,9 +188,9 @@ func wake(attempts int) []round.Delivery {
 	return []round.Delivery{{Message: events.Message{Content: &events.Wake{Reason: "test"}}, Attempts: attempts}}
 }
 
-// TestOutstandingIsWhatWasPromised compares what can be derived from history with what the turns
-// have sent.
-func TestOutstandingIsWhatWasPromised(t *testing.T) {
+// TestOutstandingIsWhatWasSent compares the messages that can be derived from history with
+// those that the turns have sent.
+func TestOutstandingIsWhatWasSent(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	in := round.New(config, round.Known{Instance: "i"})
 	defer in.Evict()
@@ -198,7 +201,7 @@ func TestOutstandingIsWhatWasPromised(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := sentIDs(again), sentIDs(turn.Messages); !slices.Equal(got, want) {
-		t.Errorf("outstanding are %q, promised were %q", got, want)
+		t.Errorf("outstanding are %q, sent were %q", got, want)
 	}
 	waiting, err := round.Waiting(known)
 	if err != nil {
@@ -209,7 +212,7 @@ func TestOutstandingIsWhatWasPromised(t *testing.T) {
 		whats = append(whats, w.What)
 	}
 	want := []string{`activity "echo"`, "the timer at 2026-01-01T00:01:00Z", `event "approve"`,
-		`a message in queue "orders"`, `orchestration "echo" as "i~1.6"`, `activity "echo"`}
+		`a message in mailbox "orders"`, `orchestration "echo" as "i~1.6"`, `activity "echo"`}
 	if !slices.Equal(whats, want) {
 		t.Errorf("it waits for %q, want %q", whats, want)
 	}
@@ -225,7 +228,7 @@ func TestOutstandingTellsTheParentAgain(t *testing.T) {
 	turn := in.Decide(inbox, began)
 	again, err := round.Outstanding(round.Known{Instance: "i", Row: turn.Row, History: turn.Executions[0].Events})
 	if err != nil || !slices.Equal(sentIDs(again), sentIDs(turn.Messages)) || len(again) != 1 {
-		t.Errorf("outstanding are %q, %v, promised were %q", sentIDs(again), err, sentIDs(turn.Messages))
+		t.Errorf("outstanding are %q, %v, sent were %q", sentIDs(again), err, sentIDs(turn.Messages))
 	}
 	if _, err := round.Outstanding(round.Known{History: []events.Event{{ID: 5, Fact: &events.Resumed{}}}}); err == nil {
 		t.Error("a broken history has outstanding messages")
@@ -241,7 +244,7 @@ func sentIDs(messages []events.Message) []string {
 }
 
 // TestOutstandingLeavesOutWhatIsPending derives the messages about an activity that a worker has
-// taken up, and then passed on to somebody else.
+// begun, and then left to another program.
 func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 	config := &round.Config{Code: cast(t, "v1")}
 	in := round.New(config, round.Known{Instance: "i"})
@@ -268,10 +271,10 @@ func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 			t.Errorf("%s: outstanding are %q, want %q", when, got, want)
 		}
 	}
-	check("when it is scheduled", "workREF", "timer-dueREF")
-	later(&events.WorkBegun{Ref: ref})
-	check("when it has begun", "workREF", "timer-dueREF/begun")
-	later(&events.WorkBegun{Ref: ref, Pending: true})
+	check("when it is scheduled", "taskREF", "timer-dueREF")
+	later(&events.TaskBegun{Ref: ref})
+	check("when it has begun", "taskREF", "timer-dueREF/begun")
+	later(&events.TaskBegun{Ref: ref, Pending: true})
 	check("when it is pending", "timer-dueREF/begun")
 	waiting, err := round.Waiting(known)
 	if err != nil || len(waiting) != 1 || !waiting[0].Pending ||

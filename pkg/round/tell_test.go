@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The code of the scenarios that look at what is told.
+// The code of the scenarios of logs, spans and metrics.
 func init() {
 	code["traced"] = traced
 	code["traced-again"] = tracedAgain
@@ -13,21 +13,21 @@ func init() {
 
 // traced waits for everything that there is to wait for, and tells about itself.
 func traced(ctx oc, s string) (string, error) {
-	ctx.SetAttributes(slog.String("customer", s), slog.Int("parts", 1))
+	ctx.SetSpanAttributes(slog.String("customer", s), slog.Int("parts", 1))
 	all := ctx.Span("all", slog.String("of", s))
 	defer all.End()
-	ctx.Count("orders", 1, slog.String("kind", "large"))
+	ctx.Metrics().Count("orders", 1, slog.String("kind", "large"))
 	begun := ctx.Now()
 	paid, err := charge.Call(ctx, 5)
 	all.Fail(err)
-	ctx.MeasureSince("charging", begun)
+	ctx.Metrics().MeasureSince("charging", begun)
 	child := contract("echo").StartChild(ctx, paid)
 	late := ctx.Timer(time.Hour)
-	if ctx.Select(child, late) == late {
+	if ctx.Race(child, late) == late {
 		return "late", nil
 	}
 	letter, err := orders.Receive(ctx)
-	ctx.SetAttributes(slog.Int("parts", 2))
+	ctx.SetSpanAttributes(slog.Int("parts", 2))
 	return letter, err
 }
 

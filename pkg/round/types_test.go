@@ -14,7 +14,7 @@ func init() {
 	code["nibbles"] = nibbles
 }
 
-var figures = orchestration.DefineQueue[int]("figures")
+var figures = orchestration.DefineMailbox[int]("figures")
 
 func wantNumber(ctx oc, s string) (string, error) {
 	n, err := orchestration.DefineEvent[int]("number").Wait(ctx)

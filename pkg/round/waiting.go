@@ -8,14 +8,15 @@ import (
 type Wait struct {
 	Kind  WaitKind
 	Event int64  // the event that opened it
-	Name  string // of the activity, event, queue or child orchestration
+	Name  string // of the activity, event, mailbox or child orchestration
 	// Instance is the child's id, Tag the activity's.
 	Instance, Tag string
-	// Pending says that no worker has the activity any more: somebody completes it, by its token.
+	// Pending says that no worker has the activity any more: another program completes it, by its
+	// token.
 	Pending bool
 	// Due is when it fires or times out, zero if never.
 	Due time.Time
-	// What says it for people.
+	// What describes it.
 	What string
 }
 
@@ -27,7 +28,7 @@ const (
 	WaitsForActivity WaitKind = "activity"
 	WaitsForTimer    WaitKind = "timer"
 	WaitsForEvent    WaitKind = "event"
-	WaitsForQueue    WaitKind = "queue"
+	WaitsForMailbox  WaitKind = "mailbox"
 	WaitsForChild    WaitKind = "child"
 )
 
@@ -38,9 +39,9 @@ func Waiting(known Known) ([]Wait, error) {
 	if err := l.load(known.History); err != nil {
 		return nil, err
 	}
-	waits := make([]Wait, 0, l.open.Len())
-	for _, id := range l.open.Numbers() {
-		waits = append(waits, l.open.Get(id).wait(id))
+	waits := make([]Wait, 0, l.calls.open.Len())
+	for _, id := range l.calls.open.Numbers() {
+		waits = append(waits, l.calls.open.Get(id).wait(id))
 	}
 	return waits, nil
 }
@@ -61,7 +62,7 @@ func (o *open) wait(id int64) Wait {
 	case openWait:
 		w.Kind, w.What = WaitsForEvent, "event "+quote(o.name)
 	case openRead:
-		w.Kind, w.What = WaitsForQueue, "a message in queue "+quote(o.name)
+		w.Kind, w.What = WaitsForMailbox, "a message in mailbox "+quote(o.name)
 	case openChild:
 		w.Kind, w.What = WaitsForChild, "orchestration "+quote(o.name)+" as "+quote(o.instance)
 	}

@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// Right is something that a caller may do with a queue.
-type Right string
+// Permission is a permission of a caller for a job queue.
+type Permission string
 
-// The rights.
+// The permissions.
 const (
-	Push   Right = "push"   // push items
-	Pop    Right = "pop"    // pop items, and acknowledge, extend or return them
-	Look   Right = "look"   // see how a queue stands, and what is dead
-	Manage Right = "manage" // change settings, remove the queue or its dead items, and requeue these
+	Push   Permission = "push"   // push jobs
+	Pop    Permission = "pop"    // pop jobs, and acknowledge, extend or return them
+	Look   Permission = "look"   // read the state of a queue, and its dead jobs
+	Manage Permission = "manage" // change settings, remove the queue or its dead jobs, and requeue these
 )
 
-// rights are all of them, in the order in which they are told.
-var rights = []Right{Push, Pop, Look, Manage}
+// permissions are all of them, in the order of error messages.
+var permissions = []Permission{Push, Pop, Look, Manage}
 
-// Access says who may do what with queues. It is read from a file, and read again when that
-// changes.
+// Access is the access control of the job queues. It is read from a file, and read again when the
+// file changes.
 type Access struct {
 	now  func() time.Time
 	file *kept[*callers]
 }
 
-// OpenAccess reads an access file. The error tells everything that is wrong with it.
+// OpenAccess reads an access file. The error lists all its problems.
 func OpenAccess(path string, log *slog.Logger) (*Access, error) {
 	return openAccess(path, log, time.Now)
 }
@@ -49,37 +49,37 @@ func openAccess(path string, log *slog.Logger, now func() time.Time) (*Access, e
 	return &Access{now: now, file: file}, nil
 }
 
-// Tokens reports whether anybody is known by a token.
+// Tokens reports whether a caller of the file has a token.
 func (a *Access) Tokens() bool { return len(a.file.get().byToken) > 0 }
 
-// Certificates reports whether anybody is known by a client certificate.
+// Certificates reports whether a caller of the file has a client certificate.
 func (a *Access) Certificates() bool { return len(a.file.get().byCertificate) > 0 }
 
-// callers are those of a file.
+// callers are the callers of a file.
 type callers struct {
 	all           []*Caller
 	byToken       map[[sha256.Size]byte]*Caller
 	byCertificate map[string]*Caller
 }
 
-// Caller is somebody who may do something.
+// Caller is a client with permissions.
 type Caller struct {
 	Name string
-	// Rate is how many requests a second it may make; 0: as many as the others.
+	// Rate is its limit of requests a second; 0: the default.
 	Rate  float64
 	allow []grant
 }
 
-// grant is what may be done with some queues.
+// grant has the permissions for some queues.
 type grant struct {
-	queues []string // patterns
-	rights []Right
+	queues      []string // patterns
+	permissions []Permission
 }
 
 // May reports whether the caller has a right to a queue.
-func (c *Caller) May(right Right, queue string) bool {
+func (c *Caller) May(right Permission, queue string) bool {
 	return slices.ContainsFunc(c.allow, func(g grant) bool {
-		return slices.Contains(g.rights, right) && slices.ContainsFunc(g.queues, func(pattern string) bool {
+		return slices.Contains(g.permissions, right) && slices.ContainsFunc(g.queues, func(pattern string) bool {
 			return matches(pattern, queue)
 		})
 	})
@@ -94,7 +94,7 @@ func matches(pattern, name string) bool {
 		return ok && name == ""
 	}
 	parts := strings.Split(rest, "*")
-	for _, part := range parts[:len(parts)-1] { // the leftmost place leaves the most to what follows
+	for _, part := range parts[:len(parts)-1] { // the leftmost match leaves the most to later parts
 		_, behind, found := strings.Cut(name, part)
 		if !found {
 			return false
@@ -104,17 +104,17 @@ func matches(pattern, name string) bool {
 	return strings.HasSuffix(name, parts[len(parts)-1])
 }
 
-// Who tells who makes a request: by the token, if there is one, and otherwise by the certificate.
-// The error says what the caller has to do.
-func (a *Access) Who(r *http.Request) (*Caller, error) {
+// [Access.Caller] returns the caller of a request: by the token, if there is one, and otherwise by
+// the certificate. The error says what the client has to do.
+func (a *Access) Caller(r *http.Request) (*Caller, error) {
 	known := a.file.get()
 	token, ok, err := bearer(r.Header)
 	if err != nil {
 		return nil, err
 	}
 	if ok {
-		// Who does not know a token cannot come closer to its hash step by step, so how long
-		// looking it up takes tells nothing.
+		// A client without a token cannot approach its hash step by step, so the time of the
+		// look-up reveals nothing.
 		if c := known.byToken[sha256.Sum256([]byte(token))]; c != nil {
 			return c, nil
 		}
@@ -135,7 +135,8 @@ func (a *Access) Who(r *http.Request) (*Caller, error) {
 		"a client certificate")
 }
 
-// byCertificate finds who has a certificate that was verified when the connection was made.
+// byCertificate returns the caller with a certificate that was verified when the connection was
+// made.
 func (a *Access) byCertificate(known *callers, certificate *x509.Certificate) (*Caller, error) {
 	if now := a.now(); now.After(certificate.NotAfter) { // the connection may be older
 		return nil, fmt.Errorf("the client certificate has expired at %s; connect with a new one",
@@ -151,8 +152,8 @@ func (a *Access) byCertificate(known *callers, certificate *x509.Certificate) (*
 		"the access file", cmp.Or(strings.Join(names, ", "), "it has none"))
 }
 
-// certificateNames are the names by which a certificate may be known: URIs, then DNS names; the
-// common name only if it has none of these.
+// certificateNames are the names that may identify a certificate: URIs, then DNS names; the common
+// name only if it has none of these.
 func certificateNames(c *x509.Certificate) (names []string) {
 	for _, u := range c.URIs {
 		names = append(names, u.String())

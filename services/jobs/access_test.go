@@ -46,7 +46,7 @@ func (m *manual) pass(d time.Duration) {
 	m.at = m.at.Add(d)
 }
 
-// said keeps what is logged.
+// said keeps the log.
 type said struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -84,15 +84,15 @@ callers:
     certificates: [spiffe://example.org/shop]
     allow:
       - queues: [orders-*, mail]
-        rights: [push, pop]
+        permissions: [push, pop]
       - queues: ["*"]
-        rights: [look]
+        permissions: [look]
     rate: 200
   - name: keeper
     token_sha256:
       - %s
     allow:
-      - {queues: ["*"], rights: ["*"]}
+      - {queues: ["*"], permissions: ["*"]}
 `, hash(shopToken), strings.ToUpper(hash(otherToken)))
 }
 
@@ -109,17 +109,17 @@ func TestAFileSaysWhoMayDoWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shop, err := a.Who(request("Authorization", "Bearer "+shopToken))
+	shop, err := a.Caller(request("Authorization", "Bearer "+shopToken))
 	if err != nil || shop.Name != "shop" || shop.Rate != 200 {
 		t.Fatalf("%+v, %v", shop, err)
 	}
-	keeper, err := a.Who(request("Authorization", "bearer "+otherToken))
+	keeper, err := a.Caller(request("Authorization", "bearer "+otherToken))
 	if err != nil || keeper.Name != "keeper" || keeper.Rate != 0 {
 		t.Fatalf("%+v, %v", keeper, err)
 	}
 	for _, c := range []struct {
 		caller *Caller
-		right  Right
+		right  Permission
 		queue  string
 		may    bool
 	}{
@@ -177,7 +177,7 @@ func TestTokensThatAreNotTaken(t *testing.T) {
 		{[]string{"Authorization", "Bearer " + shopToken + "x"}, "nobody has this token"},
 		{[]string{"Authorization", "Bearer " + hash(shopToken)}, "nobody has this token"},
 	} {
-		who, err := a.Who(request(c.header...))
+		who, err := a.Caller(request(c.header...))
 		if who != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, %v; want %s", c.header, who, err, c.want)
 			continue
@@ -188,8 +188,8 @@ func TestTokensThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestEverythingThatIsWrongWithAFileIsToldAtOnce checks the words and the lines, because somebody
-// has to find and repair that.
+// TestEverythingThatIsWrongWithAFileIsToldAtOnce checks texts and lines, because an operator has to
+// repair the file.
 func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 	const secret = "this-is-the-token-itself"
 	_, err := readCallers([]byte(fmt.Sprintf(`callers:
@@ -201,21 +201,21 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
     certificates: [""]
     allow:
       - queues: []
-        rights: [push, sell]
+        permissions: [push, sell]
       - queues: ["", "a b", "x/*"]
     rate: fast
   - certificates: [one]
-    allow: [{queues: ["*"], rights: ["*"]}]
+    allow: [{queues: ["*"], permissions: ["*"]}]
     rate: 0
   - name: other
     certificates: [one]
-    allow: [{queues: ["*"], rights: ["*"], never: 1}]
+    allow: [{queues: ["*"], permissions: ["*"], never: 1}]
   - name: last
     token_sha256: %[2]s
     allow: {}
   - name: empty
     token_sha256: [%[3]s]
-    allow: [{queues: ["*"], rights: ["*"]}]
+    allow: [{queues: ["*"], permissions: ["*"]}]
 `, hash(shopToken), secret, hash(""))))
 	if err == nil {
 		t.Fatal("nothing is wrong with it")
@@ -225,7 +225,7 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		`line 4: "alow" is not known here; there are name, token_sha256, certificates, allow, rate`,
-		`line 18: "never" is not known here; there are queues, rights`,
+		`line 18: "never" is not known here; there are queues, permissions`,
 		`line 20: want a list here`,
 		`line 21: want a list here`,
 		"line 3: caller \"shop\": token_sha256 wants 64 hexadecimal digits, not these 24 characters; `printf %s " +
@@ -236,7 +236,7 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 		`line 7: caller "shop": an empty name of a certificate`,
 		`line 10: caller "shop": allow without queues`,
 		`line 10: caller "shop": there is no right "sell"; want some of push, pop, look, manage, or "*"`,
-		`line 11: caller "shop": allow without rights`,
+		`line 11: caller "shop": allow without permissions`,
 		`line 11: caller "shop": an empty pattern fits no queue`,
 		`line 11: caller "shop": the pattern "a b" fits no queue: the name of a queue has letters`,
 		`line 11: caller "shop": the pattern "x/*" fits no queue`,
@@ -286,7 +286,7 @@ func TestAnAccessFileIsReadAgainWhenItChanges(t *testing.T) {
 	const newToken = "fresh-0123456789abcdef"
 	knows := func(token string, want bool) {
 		t.Helper()
-		if who, err := a.Who(request("Authorization", "Bearer "+token)); (err == nil) != want {
+		if who, err := a.Caller(request("Authorization", "Bearer "+token)); (err == nil) != want {
 			t.Fatalf("%s: %v, %v; the log: %s", token, who, err, log)
 		}
 	}
@@ -297,7 +297,7 @@ func TestAnAccessFileIsReadAgainWhenItChanges(t *testing.T) {
 	knows(shopToken, false)
 	knows(newToken, true)
 
-	// What is broken changes nothing, and is told once, also when it is looked at many times.
+	// A broken file changes nothing, and is logged once, also after many reads.
 	file(t, path, "callers: [{name: "+newToken+"}]")
 	for range 3 {
 		clock.pass(readEvery)
@@ -334,7 +334,7 @@ func TestManyAskWhileAFileChanges(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			for range 200 {
-				if _, err := a.Who(request("Authorization", "Bearer "+otherToken)); err != nil {
+				if _, err := a.Caller(request("Authorization", "Bearer "+otherToken)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -342,7 +342,7 @@ func TestManyAskWhileAFileChanges(t *testing.T) {
 			}
 		})
 	}
-	for n := range 20 { // by renaming, so that nobody reads half of it
+	for n := range 20 { // by renaming, so that no read sees half of it
 		next := file(t, path+".new", shopFile()+strings.Repeat("#", n))
 		if err := os.Rename(next, path); err != nil {
 			t.Fatal(err)
@@ -351,9 +351,9 @@ func TestManyAskWhileAFileChanges(t *testing.T) {
 	wait.Wait()
 }
 
-// TestTheAccessFileOfTheDocuments reads the example that people begin with.
+// TestTheAccessFileOfTheDocuments reads the example that operators start from.
 func TestTheAccessFileOfTheDocuments(t *testing.T) {
-	page, err := os.ReadFile(filepath.FromSlash("../../docs/queues.md"))
+	page, err := os.ReadFile(filepath.FromSlash("../../docs/job-queues.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestTheAccessFileOfTheDocuments(t *testing.T) {
 		known.byCertificate["spiffe://example.org/packing"] != known.all[1] {
 		t.Errorf("%+v", known)
 	}
-	for _, right := range rights {
+	for _, right := range permissions {
 		if !strings.Contains(string(page), "| `"+string(right)+"` |") {
 			t.Errorf("the page does not explain the right to %s", right)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// accessFile is what is written in one.
+// accessFile is the YAML of an access file.
 type accessFile struct {
 	Callers []accessCaller `yaml:"callers"`
 }
@@ -32,8 +32,8 @@ type accessCaller struct {
 }
 
 type accessGrant struct {
-	Queues []word `yaml:"queues"`
-	Rights []word `yaml:"rights"`
+	Queues      []word `yaml:"queues"`
+	Permissions []word `yaml:"permissions"`
 }
 
 // word is a value, and the line in which it stands.
@@ -42,8 +42,7 @@ type word struct {
 	line int
 }
 
-// UnmarshalYAML takes any value that is neither a list nor a map, as it is written: the digits of a
-// hash are no number.
+// UnmarshalYAML takes any scalar as text: the digits of a hash are not a number.
 func (w *word) UnmarshalYAML(n *yaml.Node) error {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -56,8 +55,7 @@ func (w *word) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// readCallers reads an access file. The error tells everything that is wrong with it, with lines,
-// and repeats no token.
+// readCallers reads an access file. The error lists all problems, with lines, and repeats no token.
 func readCallers(data []byte) (*callers, error) {
 	var f accessFile
 	r := &accessReader{names: map[string]int{},
@@ -82,7 +80,7 @@ func readCallers(data []byte) (*callers, error) {
 	}
 	if len(f.Callers) == 0 && len(r.problems) == 0 {
 		r.bad(0, "it lists no callers, so nobody could do anything; begin with\n  callers:\n    - name: shop\n      "+
-			"token_sha256: [HASH]\n      allow: [{queues: [orders-*], rights: [push, pop]}]")
+			"token_sha256: [HASH]\n      allow: [{queues: [orders-*], permissions: [push, pop]}]")
 	}
 	switch len(r.problems) {
 	case 0:
@@ -93,7 +91,7 @@ func readCallers(data []byte) (*callers, error) {
 	return nil, fmt.Errorf("%d things are wrong:\n  %s", len(r.problems), strings.Join(r.problems, "\n  "))
 }
 
-// accessReader makes callers of what is written, and lists what is wrong.
+// accessReader converts the YAML to callers, and lists the problems.
 type accessReader struct {
 	callers  callers
 	names    map[string]int // the line of each
@@ -137,7 +135,7 @@ func (r *accessReader) caller(number int, f accessCaller) {
 		}
 	}
 	if len(f.Allow) == 0 {
-		r.bad(f.Name.line, "%s may do nothing; say what under allow, like allow: [{queues: [orders-*], rights: "+
+		r.bad(f.Name.line, "%s may do nothing; say what under allow, like allow: [{queues: [orders-*], permissions: "+
 			"[push, pop]}]", called)
 	}
 	for _, g := range f.Allow {
@@ -154,7 +152,7 @@ func (r *accessReader) caller(number int, f accessCaller) {
 	r.callers.all = append(r.callers.all, c)
 }
 
-// token adds a hash. What stands there is not repeated, because it may be the token itself by
+// token adds a hash. An error does not repeat the value, because it may be the token itself by
 // mistake.
 func (r *accessReader) token(c *Caller, called string, w word) {
 	hash, err := hex.DecodeString(w.text)
@@ -178,18 +176,18 @@ func (r *accessReader) token(c *Caller, called string, w word) {
 var emptyHash = sha256.Sum256(nil)
 
 func (r *accessReader) grant(called string, line int, f accessGrant) (g grant) {
-	for _, w := range slices.Concat(f.Queues, f.Rights) {
+	for _, w := range slices.Concat(f.Queues, f.Permissions) {
 		line = w.line
 		break
 	}
 	if len(f.Queues) == 0 {
 		r.bad(line, "%s: allow without queues; list names, or patterns like orders-* and *", called)
 	}
-	if len(f.Rights) == 0 {
-		r.bad(line, "%s: allow without rights; want some of %s, or \"*\"", called, rightNames())
+	if len(f.Permissions) == 0 {
+		r.bad(line, "%s: allow without permissions; want some of %s, or \"*\"", called, permissionNames())
 	}
 	for _, w := range f.Queues {
-		// A pattern may not have what no name has, or it would fit nothing.
+		// A pattern with a character that no name may have would match nothing.
 		if name := strings.ReplaceAll(w.text, "*", ""); w.text == "" {
 			r.bad(w.line, "%s: an empty pattern fits no queue; write a name, or a pattern like orders-* or *", called)
 		} else if name != "" && jobs.CheckName(name) != nil {
@@ -197,22 +195,22 @@ func (r *accessReader) grant(called string, line int, f accessGrant) (g grant) {
 		}
 		g.queues = append(g.queues, w.text)
 	}
-	for _, w := range f.Rights {
-		switch right := Right(w.text); {
+	for _, w := range f.Permissions {
+		switch right := Permission(w.text); {
 		case w.text == "*":
-			g.rights = append(g.rights, rights...)
-		case slices.Contains(rights, right):
-			g.rights = append(g.rights, right)
+			g.permissions = append(g.permissions, permissions...)
+		case slices.Contains(permissions, right):
+			g.permissions = append(g.permissions, right)
 		default:
-			r.bad(w.line, "%s: there is no right %q; want some of %s, or \"*\"", called, w.text, rightNames())
+			r.bad(w.line, "%s: there is no right %q; want some of %s, or \"*\"", called, w.text, permissionNames())
 		}
 	}
 	return g
 }
 
-func rightNames() string {
+func permissionNames() string {
 	var names []string
-	for _, r := range rights {
+	for _, r := range permissions {
 		names = append(names, string(r))
 	}
 	return strings.Join(names, ", ")
@@ -223,11 +221,11 @@ var (
 	wrongKind    = regexp.MustCompile(`(?s)^(line \d+: )cannot unmarshal (!!\w+)(?: .*)? into (.+)$`)
 	fieldsOf     = map[string]string{
 		"accessFile": "callers", "accessCaller": "name, token_sha256, certificates, allow, rate",
-		"accessGrant": "queues, rights",
+		"accessGrant": "queues, permissions",
 	}
 )
 
-// plainly says what the reader of YAML found, without Go's types, and without what stands there.
+// plainly rewrites an error of the YAML package, without Go's types, and without the values.
 func plainly(text string) string {
 	if m := unknownField.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf("%s%q is not known here; there are %s", m[1], m[2], fieldsOf[m[3]])

@@ -23,7 +23,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// untouched is a store that nobody may come to.
+// untouched is a store that fails the test when it is used.
 type untouched struct {
 	jobs.Store
 	t *testing.T
@@ -86,7 +86,7 @@ func serving(t *testing.T, store jobs.Store, c Config) *Server {
 	return s
 }
 
-// refused is what a request was answered that was refused.
+// refused is the answer to a refused request.
 type refused struct {
 	status int
 	header http.Header
@@ -140,12 +140,12 @@ func send(t *testing.T, client *http.Client, s *Server, r route, queueID string,
 // with another.
 func mayOnly() string {
 	text := "callers:\n"
-	for _, r := range rights {
+	for _, r := range permissions {
 		text += "  - {name: only-" + string(r) + ", token_sha256: [" + hash(string(r)) +
-			"], allow: [{queues: [mine], rights: [" + string(r) + "]}]}\n"
+			"], allow: [{queues: [mine], permissions: [" + string(r) + "]}]}\n"
 	}
 	return text + "  - {name: elsewhere, token_sha256: [" + hash("elsewhere") +
-		"], allow: [{queues: [other-*], rights: ['*']}]}\n"
+		"], allow: [{queues: [other-*], permissions: ['*']}]}\n"
 }
 
 // TestNobodyComesToTheStoreWhoMayNot asks every route in every way that is not good enough.
@@ -177,7 +177,7 @@ func TestNobodyComesToTheStoreWhoMayNot(t *testing.T) {
 		if r.Right == "" {
 			continue
 		}
-		for _, other := range rights {
+		for _, other := range permissions {
 			if other == r.Right {
 				continue
 			}
@@ -391,7 +391,7 @@ func (a *authority) client(notBefore, notAfter time.Time, commonName string, uri
 	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
-// secured is a server with certificates, and how clients get at it.
+// secured is a server with certificates, and the means of its clients.
 type secured struct {
 	t     *testing.T
 	clock *manual
@@ -427,7 +427,7 @@ func (x *secured) client(trusts *authority, own *tls.Certificate) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AddCert(trusts.cert)
 	c := &tls.Config{RootCAs: pool, Time: x.clock.now}
-	if own != nil { // shown whoever is asked for, as a client that knows no better does
+	if own != nil { // shown to any server, as simple clients do
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}}
@@ -437,7 +437,7 @@ func (x *secured) client(trusts *authority, own *tls.Certificate) *http.Client {
 
 var listRoute = route{Method: http.MethodGet, Path: "/queues"}
 
-// status is that of a request that came through.
+// status is that of a request that was answered.
 func (x *secured) status(client *http.Client, header ...string) int {
 	x.t.Helper()
 	answer, _, err := send(x.t, client, x.Server, listRoute, "", header...)
@@ -449,8 +449,8 @@ func (x *secured) status(client *http.Client, header ...string) int {
 
 func withCertificates() string {
 	return mayOnly() + "  - {name: by-uri, certificates: ['spiffe://example.org/shop'], allow: [{queues: [mine], " +
-		"rights: ['*']}]}\n" +
-		"  - {name: by-name, certificates: [desk], allow: [{queues: [desk-*], rights: [look]}]}\n"
+		"permissions: ['*']}]}\n" +
+		"  - {name: by-name, certificates: [desk], allow: [{queues: [desk-*], permissions: [look]}]}\n"
 }
 
 func TestClientCertificatesTellWhoAsks(t *testing.T) {
@@ -515,7 +515,7 @@ func TestCertificatesThatAreNotTaken(t *testing.T) {
 				t.Errorf("%s %s with %s: %d %s", r.Method, r.Path, name, answer.StatusCode, text)
 			}
 		}
-		// A browser shows a certificate whoever's page asks for something.
+		// A browser shows a certificate for any page's request.
 		if r.Method != http.MethodGet {
 			if got, text := ask(t, desk, x.Server, r, "desk-1", "Sec-Fetch-Site",
 				"cross-site"); got.status != http.StatusForbidden || !strings.Contains(text, "a browser sends this") {
@@ -539,7 +539,7 @@ func TestACertificateThatExpiresWhileTheConnectionLasts(t *testing.T) {
 }
 
 func TestWithoutTokensNobodyConnectsWithoutACertificate(t *testing.T) {
-	x := newSecured(t, "callers: [{name: desk, certificates: [desk], allow: [{queues: ['*'], rights: ['*']}]}]",
+	x := newSecured(t, "callers: [{name: desk, certificates: [desk], allow: [{queues: ['*'], permissions: ['*']}]}]",
 		listing{untouched{t: t}, nil})
 	if answer, _, err := send(t, x.client(x.ca, nil), x.Server, listRoute, ""); err == nil {
 		t.Errorf("somebody came through: %d", answer.StatusCode)

@@ -25,21 +25,26 @@ func allocated(do func()) int {
 	return int((after.TotalAlloc - before.TotalAlloc) >> 20)
 }
 
-// large opens a store with a queue of 200 items of 256 KiB: 50 MiB.
+// lockFor is how long locks last, in seconds: reading 50 MiB takes a slow machine more than the
+// default of a minute.
+const lockFor = 300 // the maximum
+
+// large opens a store with a queue of 200 jobs of 256 KiB: 50 MiB.
 func large(t *testing.T) jobs.Store {
 	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
+	do(t, db.Queues(), jobs.Configure{Settings: jobs.Settings{TTL: lockFor}})
 	data := json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)
 	for range 200 {
-		do(t, db.Queues(), jobs.Push{Items: []jobs.NewItem{{Data: data}}})
+		do(t, db.Queues(), jobs.Push{Jobs: []jobs.NewJob{{Data: data}}})
 	}
 	return db.Queues()
 }
 
-// TestAttackReadAhead: a pop of one item, together with another that asks for many, does not read
+// TestAttackReadAhead: a pop of one job, together with another that asks for many, does not read
 // them all.
 func TestAttackReadAhead(t *testing.T) {
 	s := large(t)
@@ -66,10 +71,10 @@ func TestAttackReadAhead(t *testing.T) {
 	}
 }
 
-// TestAttackDead: a page of dead items takes as much memory as its answer, not as all of them.
+// TestAttackDead: a page of dead jobs takes as much memory as its answer, not as all of them.
 func TestAttackDead(t *testing.T) {
 	store := large(t)
-	do(t, store, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1}})
+	do(t, store, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, TTL: lockFor}})
 	do(t, store, jobs.Pop{Count: 200, LockID: "a"})
 	do(t, store, jobs.Return{LockID: "a"})
 	s, end := serve(t, store, jobserver.Config{})
@@ -134,13 +139,13 @@ func TestAttackStarterLeak(t *testing.T) {
 		}
 		defer db.Close()
 		store := &looked{Store: db.Queues(), often: make(chan struct{})}
-		var items []jobs.NewItem
+		var items []jobs.NewJob
 		for range 1000 {
-			items = append(items, jobs.NewItem{Data: json.RawMessage("1")})
+			items = append(items, jobs.NewJob{Data: json.RawMessage("1")})
 		}
 		do(t, store, jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil",
 			MaxPerSecond: most}}})
-		do(t, store, jobs.Push{Items: items})
+		do(t, store, jobs.Push{Jobs: items})
 		st := jobserver.NewStarter(store, newBroker(),
 			jobserver.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
 		ctx := &counting{Context: context.Background(), done: make(chan struct{})}
@@ -176,7 +181,7 @@ func (l *looked) Starting(ctx context.Context) ([]jobs.Info, error) {
 	return l.Store.Starting(ctx)
 }
 
-// TestAttackBody: what a body becomes in memory.
+// TestAttackBody: the memory of a body is bounded.
 func TestAttackBody(t *testing.T) {
 	s, end := serve(t, large(t), jobserver.Config{})
 	defer end()

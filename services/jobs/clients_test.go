@@ -92,12 +92,12 @@ func (l *wire) answer(method string) (status int, body string, h http.Header) {
 	return r.StatusCode, string(data), r.Header
 }
 
-// ends waits until the server has ended the connection, and gives what came before.
+// ends waits until the server has ended the connection, and returns the text before the end.
 func (l *wire) ends() string {
 	l.Helper()
 	data, err := io.ReadAll(l.in)
 	var reset *net.OpError
-	if err != nil && !errors.As(err, &reset) { // what was not read is reset
+	if err != nil && !errors.As(err, &reset) { // unread data resets the connection
 		l.Fatal(err)
 	}
 	return string(data)
@@ -180,8 +180,8 @@ func TestLargeRequests(t *testing.T) {
 	})
 }
 
-// What nests too deep for whoever pops it is refused, and what does not can be read.
-func TestDeepItems(t *testing.T) {
+// A job that nests too deep for its consumers is refused; one that does not can be read.
+func TestDeepJobs(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		nested := func(depth int) string { return strings.Repeat(`[`, depth) + `"[\"["` + strings.Repeat(`]`, depth) }
 		s.post("/queue/q/push", `{"item": `+nested(9001)+`}`).is(400, map[string]any{"error_code": "INVALID_REQUEST"})
@@ -308,11 +308,11 @@ func (h *holding) Do(ctx context.Context, name string, operations ...jobs.Operat
 	return h.Store.Do(ctx, name, operations...)
 }
 
-// A client that goes away before its turn has popped nothing. One that goes away while its
-// operation is under way has, and a lock brings that back.
+// A client that disconnects before its turn has popped nothing. One that disconnects while its
+// operation is in flight has, and the expiry of its lock makes the jobs ready again.
 func TestClientsThatGoAway(t *testing.T) {
 	store := &holding{Store: inMemory(t), begun: make(chan struct{}), release: make(chan struct{})}
-	if _, err := store.Store.Do(t.Context(), "q", jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")},
+	if _, err := store.Store.Do(t.Context(), "q", jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("1")},
 		{Data: []byte("2")}, {Data: []byte("3")}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestClientsThatGoAway(t *testing.T) {
 	}
 	first, leaveFirst := context.WithCancel(t.Context())
 	second, leaveSecond := context.WithCancel(t.Context())
-	one := send(first, "under way")
+	one := send(first, "in flight")
 	<-store.begun
 	two := send(second, "in line")
 	for range 2 {

@@ -71,7 +71,7 @@ func serveProcess(address string) error {
 	fmt.Println(s.URL())
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // until whoever has started this is gone
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the process that has started this one ends
 		stop()
 	}()
 	return s.Run(ctx)
@@ -141,13 +141,12 @@ type work struct {
 	crashes, expired, unanswered, locked atomic.Int64
 }
 
-// numbered is an item, line those of one producer and priority.
+// numbered is a job, line those of one producer and priority.
 type numbered struct{ Producer, Priority, Number int }
 
 type line struct{ producer, priority int }
 
-// request sends a request to any of the servers. An error means that nobody knows what became of
-// it.
+// request sends a request to any of the servers. An error means that the outcome is unknown.
 func (w *work) request(path string, header map[string]string, body any, into any) (status int, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -179,7 +178,7 @@ func (w *work) request(path string, header map[string]string, body any, into any
 	return answer.StatusCode, err
 }
 
-// produce pushes items in batches, each until it is known to be there.
+// produce pushes jobs in batches, each until it is known to be there.
 func (w *work) produce(producer, count int) {
 	defer w.left.Add(-1)
 	next := make(map[int]int)
@@ -258,8 +257,8 @@ func (w *work) acknowledged() int {
 	return w.acks
 }
 
-// popped checks that nothing is handed out whose acknowledgement was answered before somebody asked
-// for it, and that what is handed out is in order.
+// popped checks that no job is popped whose acknowledgement was answered before the request for
+// the pop, and that the popped jobs are in order.
 func (w *work) popped(items []numbered, acks int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -279,7 +278,7 @@ func (w *work) popped(items []numbered, acks int) {
 
 func (w *work) acknowledge(lock string, items []numbered) {
 	w.mu.Lock()
-	defer w.mu.Unlock() // so that nobody looks between the answer and the note of it
+	defer w.mu.Unlock() // no check may run between the answer and the note of it
 	defer w.more.Broadcast()
 	status, err := w.request("acknowledge", nil, map[string]string{"lock_id": lock}, nil)
 	switch {
@@ -307,7 +306,7 @@ func (w *work) acknowledge(lock string, items []numbered) {
 	}
 }
 
-// allDone reports whether each item is acknowledged, or may be.
+// allDone reports whether each job is acknowledged, or may be.
 func (w *work) allDone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -381,7 +380,7 @@ func crashes(t *testing.T, mode jobs.Mode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An acknowledgement without an answer may have been lost: then its items are still there.
+	// An acknowledgement without an answer may have been lost: then its jobs are still there.
 	for rest := info.Depth(); rest > 0; rest-- {
 		r, err := db.Queues().Do(t.Context(), "work", jobs.Pop{Count: 1, Mode: jobs.Concurrent})
 		if err != nil || r[0].Refused != nil || len(r[0].Items) != 1 {
@@ -403,7 +402,7 @@ func crashes(t *testing.T, mode jobs.Mode) {
 	}
 }
 
-// awaitDone waits until so many items are acknowledged.
+// awaitDone waits until so many jobs are acknowledged.
 func (w *work) awaitDone(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file goes through the document that says how queues with acknowledgement behave: its tables,
-// its examples, and its edge cases, in its order and by its names.
+// This file checks the document that specifies queues with acknowledgement: its tables, its
+// examples, and its edge cases, in its order and by its names.
 
 // start is the time of the tests' clock when they begin, as answers write it.
 const start = 1709139215.0
@@ -248,7 +248,7 @@ func TestEdgeCases(t *testing.T) {
 	}
 }
 
-// TestFrontOfThePriority: items of an expired lock go to the front of their own priority, in the
+// TestFrontOfThePriority: jobs of an expired lock go to the front of their own priority, in the
 // order in which they were.
 func TestFrontOfThePriority(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
@@ -265,7 +265,7 @@ func TestFrontOfThePriority(t *testing.T) {
 	})
 }
 
-// ---- What goes beyond the document.
+// ---- Beyond the document.
 
 func TestConcurrentLocks(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
@@ -321,7 +321,7 @@ func TestExtendAndReturn(t *testing.T) {
 	})
 }
 
-func TestDeadItems(t *testing.T) {
+func TestDeadJobs(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		s.ask("PUT", "/queue/q", `{"max_attempts": 2}`).is(200, nil)
 		s.push("q", 4, 1, 2)
@@ -390,8 +390,8 @@ func TestPushes(t *testing.T) {
 	})
 }
 
-// That a lock has expired is told whoever has noticed it first, unless it was a pop: then there is
-// no lock, as the document has it.
+// The first request that names an expired lock gets 410, also after a push or a look of another
+// client. After a pop there is no lock, as the document has it.
 func TestExpiredUnnoticed(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		others := map[string]func(name string){

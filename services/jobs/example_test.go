@@ -13,13 +13,13 @@ import (
 	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
-// Each item of a queue starts an instance. In an orchestrator, the broker is NATS.
+// Each job of a queue starts an instance. In an orchestrator, the broker is NATS.
 func ExampleStarter() {
 	dir, err := os.MkdirTemp("", "rondo-")
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	ctx, stop := context.WithCancel(context.Background())
 	store, err := sqlite.Open(ctx, filepath.Join(dir, "rondo.db"), sqlite.Options{Log: silence})
 	if err != nil {
@@ -28,7 +28,7 @@ func ExampleStarter() {
 	defer store.Close()
 	_, err = store.Queues().Do(ctx, "orders",
 		jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil"}}},
-		jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1},
+		jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage(`{"sku": "a1"}`), Priority: 1},
 			{Data: json.RawMessage(`{"sku": "urgent"}`)}}})
 	if err != nil {
 		panic(err)
@@ -40,9 +40,9 @@ func ExampleStarter() {
 		panic(err)
 	}
 	info, err := store.Queues().Look(context.Background(), "orders")
-	fmt.Println(info.Depth()+info.Locked, "items are left,", err)
+	fmt.Println(info.Depth()+info.Locked, "jobs are left,", err)
 	// Output:
 	// fulfil {"sku":"urgent"} map[rondo.queue:orders]
 	// fulfil {"sku":"a1"} map[rondo.queue:orders]
-	// 0 items are left, <nil>
+	// 0 jobs are left, <nil>
 }

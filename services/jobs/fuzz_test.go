@@ -35,7 +35,7 @@ func newFuzzed(f *testing.F) *fuzzed {
 		f.Fatal(err)
 	}
 	server, err := jobserver.New(db.Queues(),
-		jobserver.Config{Address: "127.0.0.1:0", MaxItem: 4096, MaxBody: 8192, Now: c.now, Logger: silence})
+		jobserver.Config{Address: "127.0.0.1:0", MaxJob: 4096, MaxBody: 8192, Now: c.now, Logger: silence})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -132,14 +132,14 @@ func (f *fuzzed) send(t *testing.T, method, target, body string) answered {
 	return f.ask(t, httptest.NewRequest(method, "http://localhost"+target, strings.NewReader(body)))
 }
 
-// prepare makes a queue that has two ready items, one delayed, one dead, and one that a concurrent
+// prepare makes a queue that has two ready jobs, one delayed, one dead, and one that a concurrent
 // lock holds.
 func (f *fuzzed) prepare(t *testing.T) {
 	t.Helper()
-	items := []jobs.NewItem{{Data: []byte(`1`)}, {Data: []byte(`2`)}, {Data: []byte(`3`), Priority: 1},
+	items := []jobs.NewJob{{Data: []byte(`1`)}, {Data: []byte(`2`)}, {Data: []byte(`3`), Priority: 1},
 		{Data: []byte(`{"four":4}`), Priority: 1}, {Data: []byte(`5`), Delay: time.Hour}}
-	all, err := f.store.Do(t.Context(), "q", jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, MaxItems: 20}},
-		jobs.Push{Items: items},
+	all, err := f.store.Do(t.Context(), "q", jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, MaxJobs: 20}},
+		jobs.Push{Jobs: items},
 		jobs.Pop{Count: 1, LockID: "first"}, jobs.Return{LockID: "first"},
 		jobs.Pop{Count: 1, LockID: "AAAAAAAAAAA", Mode: jobs.Concurrent})
 	if err != nil {
@@ -152,8 +152,8 @@ func (f *fuzzed) prepare(t *testing.T) {
 	}
 }
 
-// Any request gets an answer in JSON that is no fault of the server, and nothing is in a queue
-// afterwards but what that answer says.
+// Any request gets an answer in JSON that is not an error of the server, and the queues then have
+// only the jobs that the answer reports.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"POST /queue/q/push", "Idempotency-Key: k", `{"item": {"task_id": 123, "action": "send_email"}}`},
@@ -224,11 +224,11 @@ func sendable(h http.Header) bool {
 			}
 		}
 	}
-	// What browsers send for other sites is refused, and is not what this is about.
+	// Requests that browsers send for other sites are refused, and this test is not about them.
 	return h.Get("Sec-Fetch-Site") == "" && h.Get("Origin") == ""
 }
 
-// has checks how many items there are in all queues together.
+// has checks how many jobs there are in all queues together.
 func (f *fuzzed) has(t *testing.T, want int) {
 	t.Helper()
 	all, err := f.store.List(t.Context(), "", 1000)
@@ -244,7 +244,7 @@ func (f *fuzzed) has(t *testing.T, want int) {
 	}
 }
 
-// What is pushed comes out as it was, and what is refused makes no queue.
+// A pushed job is popped unchanged, and a refused push creates no queue.
 func FuzzPushBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"item": {"task_id": 123, "action": "send_email"}}`,
@@ -270,7 +270,7 @@ func FuzzPushBody(f *testing.F) {
 			}
 			return
 		}
-		want, ok := itemsOf(t, body)
+		want, ok := jobsOf(t, body)
 		if !ok {
 			t.Skip("a name comes twice, in different letters")
 		}
@@ -292,14 +292,14 @@ func FuzzPushBody(f *testing.F) {
 				got = append(got, exactly(t, i))
 			}
 		}
-		if !sameItems(got, want) {
+		if !sameJobs(got, want) {
 			t.Errorf("pushed %v\npopped %v", want, got)
 		}
 	})
 }
 
-// itemsOf reads the items of a body in another way than the server.
-func itemsOf(t *testing.T, body string) (items []any, ok bool) {
+// jobsOf reads the jobs of a body in another way than the server.
+func jobsOf(t *testing.T, body string) (items []any, ok bool) {
 	t.Helper()
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(body), &members); err != nil {
@@ -327,7 +327,7 @@ func itemsOf(t *testing.T, body string) (items []any, ok bool) {
 	return items, true
 }
 
-// member finds a member in whatever letters its name is; ok says that there are no two of them.
+// member finds a member in any case of its name; ok means that there are not two of them.
 func member(of map[string]json.RawMessage, name string) (value json.RawMessage, found, ok bool) {
 	for n, v := range of {
 		if strings.EqualFold(n, name) {
@@ -351,8 +351,8 @@ func exactly(t *testing.T, data []byte) (v any) {
 	return v
 }
 
-// sameItems compares two lists without their order.
-func sameItems(a, b []any) bool {
+// sameJobs compares two lists without their order.
+func sameJobs(a, b []any) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -370,8 +370,8 @@ next:
 	return true
 }
 
-// Whatever stands in the query of a pop: what asks for a lock gets one or is refused, and nobody
-// gets more items or time than they may.
+// For any query of a pop: a request for a lock gets one or is refused, and no request gets more
+// jobs or time than allowed.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{
 		"", "require_ack=true", "require_ack=true&ttl_seconds=60", "require_ack=TRUE&ttl_seconds=-5",
@@ -386,11 +386,11 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		server.clear(t)
 		defer server.clear(t)
-		items := make([]jobs.NewItem, 4)
+		items := make([]jobs.NewJob, 4)
 		for n := range items {
-			items[n] = jobs.NewItem{Data: fmt.Appendf(nil, "%d", n), Priority: n % 2}
+			items[n] = jobs.NewJob{Data: fmt.Appendf(nil, "%d", n), Priority: n % 2}
 		}
-		if _, err := server.store.Do(t.Context(), "q", jobs.Push{Items: items}); err != nil {
+		if _, err := server.store.Do(t.Context(), "q", jobs.Push{Jobs: items}); err != nil {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest("POST", "http://localhost/queue/q/pop", nil)

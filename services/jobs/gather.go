@@ -13,43 +13,43 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// gatherer does operations. Those of a queue that come while a transaction of that queue is under
-// way are done together in the next one: alone, an operation does not wait, and many share a
+// gatherer does operations. Operations of a queue that arrive while a transaction of that queue is
+// in flight are done together in the next one: alone, an operation does not wait, and many share a
 // commit.
 //
-// Whoever has just been answered mostly comes again at once. So after a transaction of several
-// operations the next one waits until as many have come, for a part of the time that it takes at
-// most: otherwise few and many would take turns, in more transactions (docs/adr/0026-queues.md has
-// figures).
+// Most clients send the next request right after an answer. So after a transaction of several
+// operations the next one waits until as many have arrived, for a part of the transaction's time at
+// most. Otherwise small and large batches would alternate, in more transactions
+// (docs/adr/0026-job-queues.md has figures).
 type gatherer struct {
 	store   jobs.Store
 	timeout time.Duration
 	slots   chan struct{}
 
 	mu     sync.Mutex
-	queues map[string]*line // those with a transaction under way, or about to have one
+	queues map[string]*line // those with a transaction in flight, or about to have one
 	all    sync.WaitGroup
 }
 
-// line is who waits for the next transaction of a queue.
+// line has the operations that wait for the next transaction of a queue.
 type line struct {
 	waiting []*waiting
-	came    chan struct{} // has a value when somebody has come
+	came    chan struct{} // has a value when an operation has arrived
 }
 
-// gatherFor bounds how long is waited for others to come, and so does half of the time of the last
+// gatherFor bounds the wait for more operations, and so does half of the time of the last
 // transaction.
 const gatherFor = 2 * time.Millisecond
 
-// gatherMost bounds the operations of a transaction, gatherBytes what they push, gatherItems what
-// they pop.
+// gatherMost bounds the operations of a transaction, gatherBytes the size of their pushes,
+// gatherItems the jobs of their pops.
 const (
 	gatherMost  = 100
 	gatherBytes = 4 << 20
-	gatherItems = 256
+	gatherJobs  = 256
 )
 
-// waiting is somebody who waits for an operation.
+// waiting is an operation whose request waits for it.
 type waiting struct {
 	ctx    context.Context
 	op     jobs.Operation
@@ -65,9 +65,9 @@ func newGatherer(store jobs.Store, timeout time.Duration, parallel int) *gathere
 		queues: make(map[string]*line)}
 }
 
-// do waits for its turn, and then for the result.
+// do waits for the turn of an operation, and then for the result.
 func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation) (jobs.Result, error) {
-	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: itemsOf(op), done: make(chan struct{})}
+	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: jobsOf(op), done: make(chan struct{})}
 	g.mu.Lock()
 	l, busy := g.queues[name]
 	if !busy {
@@ -92,23 +92,23 @@ func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation) (jobs
 
 func sizeOf(op jobs.Operation) (n int) {
 	if p, ok := op.(jobs.Push); ok {
-		for _, i := range p.Items {
+		for _, i := range p.Jobs {
 			n += len(i.Data)
 		}
 	}
 	return n
 }
 
-// itemsOf is how many items an operation pops. Of many, there are not more than an answer may have
+// jobsOf is how many jobs an operation pops. Of many, there are not more than an answer may have
 // bytes.
-func itemsOf(op jobs.Operation) int {
+func jobsOf(op jobs.Operation) int {
 	if p, ok := op.(jobs.Pop); ok {
-		return min(max(p.Count, 0), maxAnswer/DefaultMaxItem)
+		return min(max(p.Count, 0), maxAnswer/DefaultMaxJob)
 	}
 	return 0
 }
 
-// run does what waits for a queue until nobody does any more.
+// run does the waiting operations of a queue until none is left.
 func (g *gatherer) run(name string, l *line) {
 	defer g.all.Done()
 	for {
@@ -127,7 +127,7 @@ func (g *gatherer) run(name string, l *line) {
 	}
 }
 
-// gather waits until so many wait, or for so long.
+// gather waits until so many operations wait, or for so long.
 func (g *gatherer) gather(l *line, want int, most time.Duration) {
 	late := time.NewTimer(most)
 	defer late.Stop()
@@ -146,14 +146,14 @@ func (g *gatherer) gather(l *line, want int, most time.Duration) {
 	}
 }
 
-// next takes those who come next; nil if there is nobody, and then the queue is free.
+// next returns the next operations; nil if there are none, and then the queue is free.
 func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	bytes, items := 0, 0
 	for len(l.waiting) > 0 && len(batch) < gatherMost {
 		w := l.waiting[0]
-		if w.ctx.Err() != nil { // nobody waits for it any more, so it is not done
+		if w.ctx.Err() != nil { // its request has ended, so it is not done
 			w.err = context.Cause(w.ctx)
 			close(w.done)
 			l.waiting = l.waiting[1:]
@@ -162,7 +162,7 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 		if bytes += w.bytes; bytes > gatherBytes && len(batch) > 0 {
 			break
 		}
-		if items += w.items; items > gatherItems && len(batch) > 0 {
+		if items += w.items; items > gatherJobs && len(batch) > 0 {
 			break
 		}
 		batch, l.waiting = append(batch, w), l.waiting[1:]
@@ -173,8 +173,8 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 	return batch
 }
 
-// turn is when an operation comes among those that are done together. Nobody can tell in which
-// order they came, and like beside like is read and written at once.
+// turn is the place of an operation in its batch. Clients cannot tell in which order their requests
+// arrived, and similar operations are read and written at once.
 func turn(op jobs.Operation) int {
 	switch op.(type) {
 	case jobs.Acknowledge:
@@ -183,12 +183,13 @@ func turn(op jobs.Operation) int {
 		return 2
 	case jobs.Pop:
 		return 3
+	default:
 	}
 	return 1
 }
 
-// together does several operations in one transaction. If the database does not take them, each is
-// tried alone, so that one cannot spoil the others.
+// together does several operations in one transaction. If the database refuses them, each is tried
+// alone, so that one cannot fail the others.
 func (g *gatherer) together(name string, batch []*waiting) {
 	slices.SortStableFunc(batch, func(a, b *waiting) int { return cmp.Compare(turn(a.op), turn(b.op)) })
 	ops := make([]jobs.Operation, len(batch))
@@ -212,7 +213,7 @@ func (g *gatherer) together(name string, batch []*waiting) {
 	}
 }
 
-// try does operations. What panics is an error for those who wait, and takes nothing else with it.
+// try does operations. A panic becomes an error of these operations only.
 func (g *gatherer) try(ctx context.Context, name string, ops []jobs.Operation) (results []jobs.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -222,5 +223,5 @@ func (g *gatherer) try(ctx context.Context, name string, ops []jobs.Operation) (
 	return g.store.Do(ctx, name, ops...)
 }
 
-// wait waits until nothing is under way.
+// wait waits until no transaction is in flight.
 func (g *gatherer) wait() { g.all.Wait() }

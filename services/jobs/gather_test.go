@@ -30,7 +30,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestRemovingMuch: what takes too long is done in parts, and the answer says so.
+// TestRemovingMuch: a removal that takes too long is done in parts, and the answer says so.
 func TestRemovingMuch(t *testing.T) {
 	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
 	if err != nil {
@@ -65,8 +65,8 @@ func (s slow) Do(ctx context.Context, name string, ops ...jobs.Operation) ([]job
 	return s.Store.Do(ctx, name, ops...)
 }
 
-// TestLargeRequestsAtOnce: what bodies need in memory is bounded, and whoever comes too much is
-// told to come again.
+// TestLargeRequestsAtOnce: the memory of bodies is bounded, and a client beyond the bound is told
+// to retry.
 func TestLargeRequestsAtOnce(t *testing.T) {
 	s, end := serve(t, inMemory(t), jobserver.Config{})
 	defer end()
@@ -77,8 +77,10 @@ func TestLargeRequestsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{",
-			jobserver.DefaultMaxBody)
+		if _, err := fmt.Fprintf(conn, "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{",
+			jobserver.DefaultMaxBody); err != nil {
+			t.Fatal(err)
+		}
 		go func() {
 			status, _ := bufio.NewReader(conn).ReadString('\n')
 			answers <- status

@@ -11,7 +11,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -24,58 +23,6 @@ import (
 )
 
 // ---- Reading requests.
-
-// read reads a body of JSON. What nobody knows in it is refused, so that a misspelt name is
-// noticed.
-func (s *Server) read(c *call, into any) error {
-	data, err := s.body(c)
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return badJSON(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return invalid("the body has something behind its JSON; send one value")
-	}
-	return nil
-}
-
-// body reads a whole body.
-func (s *Server) body(c *call) ([]byte, error) {
-	tooLarge := newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
-		fmt.Sprintf("the request is larger than %d bytes: send fewer items at once", s.config.MaxBody)).last()
-	if c.ContentLength > int64(s.config.MaxBody) {
-		return nil, tooLarge
-	}
-	held := c.ContentLength
-	if held < 0 {
-		held = int64(s.config.MaxBody)
-	}
-	if !s.bodies.TryAcquire(held) {
-		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable,
-			"many large requests are under way, and nothing was done: try again").retry(time.Second).last()
-	}
-	c.held = held
-	data, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, int64(s.config.MaxBody)))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, newProblem(http.StatusRequestTimeout, codeTooSlow,
-			"the body did not come in time: send it at once").last()
-	case err != nil:
-		return nil, invalid("the body did not come to its end: %v", err)
-	case !utf8.Valid(data):
-		return nil, invalid("the body is not UTF-8, as JSON must be")
-	case len(bytes.TrimSpace(data)) == 0:
-		return nil, invalid("the body is empty; send JSON")
-	}
-	return data, nil
-}
 
 func badJSON(err error) error {
 	var wrong *json.UnmarshalTypeError
@@ -95,7 +42,7 @@ func badJSON(err error) error {
 	return invalid("the body: %s; GET /openapi.json tells what there may be", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// wanted is the kind of a Go type in the words of JSON.
+// wanted is the name of a Go type in JSON.
 func wanted(kind string) string {
 	switch kind {
 	case "string":
@@ -145,8 +92,8 @@ func yes(c *call, name string) (bool, error) {
 	}
 }
 
-// known refuses parameters that nobody knows, or that say two things: what was meant to be
-// require_ack must not be a pop without.
+// known refuses parameters that are unknown or repeated: a misspelt require_ack must not become a
+// pop without a lock.
 func known(c *call, names ...string) error {
 	all, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
@@ -174,7 +121,7 @@ func listed(names []string) string {
 	return "; there are " + strings.Join(names, ", ")
 }
 
-// ttlOf is a time of a lock in seconds. Nobody can ask for more than the longest one.
+// ttlOf is the time of a lock in seconds, at most that of the longest one.
 func ttlOf(seconds int) time.Duration {
 	return jobs.TTL(time.Duration(min(max(seconds, 0), int(jobs.MaxTTL/time.Second))) * time.Second)
 }
@@ -189,23 +136,22 @@ func delayOf(seconds float64) (time.Duration, error) {
 
 // ---- Push.
 
-type pushItem struct {
+type pushedJob struct {
 	Item     json.RawMessage `json:"item"`
 	Priority int             `json:"priority"`
 	Delay    float64         `json:"delay_seconds"`
 }
 
 type pushBody struct {
-	pushItem
-	Items itemList `json:"items"`
+	pushedJob
+	Items jobList `json:"items"`
 }
 
-// itemList is a list of items that is read up to where it is too long, since a short text may be
-// many of them.
-type itemList []pushItem
+// jobList is a list of jobs that is read up to its limit, since a short text may be many of them.
+type jobList []pushedJob
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (l *itemList) UnmarshalJSON(data []byte) error {
+func (l *jobList) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
 	}
@@ -217,12 +163,12 @@ func (l *itemList) UnmarshalJSON(data []byte) error {
 	if _, err := d.Token(); err != nil {
 		return err
 	}
-	*l = itemList{}
+	*l = jobList{}
 	for d.More() {
 		if len(*l) == jobs.MaxCount {
 			return invalid("items: a list of more than %d; push 1 to %d at once", jobs.MaxCount, jobs.MaxCount)
 		}
-		var i pushItem
+		var i pushedJob
 		if err := d.Decode(&i); err != nil {
 			return fmt.Errorf("items[%d]: %w", len(*l), err)
 		}
@@ -238,22 +184,32 @@ type pushed struct {
 	Duplicate bool   `json:"duplicate,omitempty"`
 }
 
-// keyFor is how long a push is known by its Idempotency-Key.
+// keyFor is how long a push is remembered by its Idempotency-Key.
 const keyFor = 7 * 24 * time.Hour
 
-func (s *Server) push(c *call) (answer, error) {
+// jobHandlers serve the routes for the jobs of a queue: push, pop, and the operations on the lock
+// of a pop.
+type jobHandlers struct {
+	operations *operations
+	bodies     *bodies
+	ids        idSource
+	texts      propagation.TextMapPropagator // of trace contexts
+	maxItem    int
+}
+
+func (h *jobHandlers) push(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
 	var body pushBody
-	if err := s.read(c, &body); err != nil {
+	if err := h.bodies.read(c, &body); err != nil {
 		return answer{}, err
 	}
-	op, err := s.pushOf(c, body)
+	op, err := h.pushOf(c, body)
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := s.do(c, op)
+	r, err := h.operations.do(c, op)
 	if err != nil {
 		return answer{}, err
 	}
@@ -267,22 +223,22 @@ func (s *Server) push(c *call) (answer, error) {
 	return answer{body: pushed{true, message, r.Count, r.Again}}, nil
 }
 
-func (s *Server) pushOf(c *call, body pushBody) (jobs.Push, error) {
+func (h *jobHandlers) pushOf(c *call, body pushBody) (jobs.Push, error) {
 	list := body.Items
 	switch {
 	case body.Items != nil && (body.Item != nil || body.Priority != 0 || body.Delay != 0):
 		return jobs.Push{},
 			invalid("give either item, with its priority and delay_seconds, or items, a list of such objects")
 	case body.Items == nil:
-		list = []pushItem{body.pushItem}
+		list = []pushedJob{body.pushedJob}
 	case len(list) == 0:
 		return jobs.Push{}, invalid("items: an empty list; push 1 to %d at once", jobs.MaxCount)
 	}
-	op := jobs.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Items: make([]jobs.NewItem, len(list))}
+	op := jobs.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Jobs: make([]jobs.NewJob, len(list))}
 	if len(op.Key) > jobs.MaxKey || !utf8.ValidString(op.Key) {
 		return jobs.Push{}, invalid("the Idempotency-Key may have %d characters, in UTF-8", jobs.MaxKey)
 	}
-	trace := s.traceOf(c)
+	trace := h.traceOf(c)
 	digest := sha256.New()
 	for n, i := range list {
 		where := ""
@@ -304,12 +260,12 @@ func (s *Server) pushOf(c *call, body pushBody) (jobs.Push, error) {
 			return jobs.Push{}, invalid(
 				"%sitem nests lists and objects more than %d deep: whoever pops it could not read it", where, maxDepth)
 		}
-		if data.Len() > s.config.MaxItem {
+		if data.Len() > h.maxItem {
 			return jobs.Push{}, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge,
 				fmt.Sprintf("%sitem has %d bytes, and may have %d: put what is large elsewhere, and push where it is",
-					where, data.Len(), s.config.MaxItem))
+					where, data.Len(), h.maxItem))
 		}
-		op.Items[n] = jobs.NewItem{Data: data.Bytes(), Priority: i.Priority, Delay: delay, Trace: trace}
+		op.Jobs[n] = jobs.NewJob{Data: data.Bytes(), Priority: i.Priority, Delay: delay, Trace: trace}
 		fmt.Fprintf(digest, "%d %d %d\n", i.Priority, delay, data.Len())
 		digest.Write(data.Bytes())
 	}
@@ -317,8 +273,8 @@ func (s *Server) pushOf(c *call, body pushBody) (jobs.Push, error) {
 	return op, nil
 }
 
-// maxDepth bounds how deep an item nests. encoding/json gives up at 10,000 levels, and answers add
-// some to those of the item.
+// maxDepth bounds how deep a job nests. encoding/json gives up at 10,000 levels, and answers add
+// some to those of the job.
 const maxDepth = 9_000
 
 // deep reports whether JSON nests deeper than that.
@@ -342,16 +298,16 @@ func deep(data []byte) bool {
 	return false
 }
 
-// traceOf is the trace context that an item carries: that of the request, if anybody is told of it.
-func (s *Server) traceOf(c *call) string {
+// traceOf is the trace context that a job carries: that of the request, if it is sampled.
+func (h *jobHandlers) traceOf(c *call) string {
 	carrier := propagation.MapCarrier{}
 	if c.span.SpanContext().IsSampled() {
-		s.texts.Inject(c.Context(), carrier)
+		h.texts.Inject(c.Context(), carrier)
 	}
 	return carrier["traceparent"]
 }
 
-// ---- Pop and what follows.
+// ---- Pop and the operations on its lock.
 
 type popped struct {
 	Items     []json.RawMessage `json:"items"`
@@ -362,7 +318,7 @@ type popped struct {
 	Details   []detail          `json:"details,omitempty"`
 }
 
-// detail is what is known of an item besides itself.
+// detail has the facts of a job besides its data.
 type detail struct {
 	ID       int64   `json:"id"`
 	Priority int     `json:"priority"`
@@ -371,11 +327,11 @@ type detail struct {
 	Trace    string  `json:"traceparent,omitempty"`
 }
 
-func detailOf(i jobs.Item) detail {
+func detailOf(i jobs.Job) detail {
 	return detail{i.ID, i.Priority, i.Attempts, unixSeconds(i.PushedAt), i.Trace}
 }
 
-func (s *Server) pop(c *call) (answer, error) {
+func (h *jobHandlers) pop(c *call) (answer, error) {
 	if err := known(c, "require_ack", "ttl_seconds", "count", "mode", "details"); err != nil {
 		return answer{}, err
 	}
@@ -399,9 +355,9 @@ func (s *Server) pop(c *call) (answer, error) {
 		op.TTL = ttlOf(ttl)
 	}
 	if withAck {
-		op.LockID = s.random()
+		op.LockID = h.ids.next()
 	}
-	r, err := s.do(c, op)
+	r, err := h.operations.do(c, op)
 	if err != nil {
 		return answer{}, err
 	}
@@ -420,20 +376,20 @@ func (s *Server) pop(c *call) (answer, error) {
 			out.LockID, out.ExpiresAt = r.Lock.ID, &at
 		}
 	}
-	s.linkItems(c, r.Items)
+	h.linkJobs(c, r.Items)
 	return answer{body: out}, nil
 }
 
-// maxLinks bounds the links of a span to those who pushed what was popped.
+// maxLinks bounds the links of a pop's span to the pushes of its jobs.
 const maxLinks = 32
 
-func (s *Server) linkItems(c *call, items []jobs.Item) {
+func (h *jobHandlers) linkJobs(c *call, items []jobs.Job) {
 	if !c.span.IsRecording() {
 		return
 	}
 	for _, i := range items[:min(len(items), maxLinks)] {
 		if i.Trace != "" {
-			from := s.texts.Extract(c.Context(), propagation.MapCarrier{"traceparent": i.Trace})
+			from := h.texts.Extract(c.Context(), propagation.MapCarrier{"traceparent": i.Trace})
 			c.span.AddLink(trace.LinkFromContext(from))
 		}
 	}
@@ -443,7 +399,7 @@ type lockBody struct {
 	LockID *string `json:"lock_id"`
 }
 
-// maxLockID is more than any lock's id has. Longer ones are not looked for.
+// maxLockID is longer than any lock's id. Longer ones are not looked up.
 const maxLockID = 64
 
 // lockOf is the lock that a request is about.
@@ -464,19 +420,19 @@ type acknowledged struct {
 	Items   int    `json:"items_acknowledged"`
 }
 
-func (s *Server) acknowledge(c *call) (answer, error) {
+func (h *jobHandlers) acknowledge(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
 	var body lockBody
-	if err := s.read(c, &body); err != nil {
+	if err := h.bodies.read(c, &body); err != nil {
 		return answer{}, err
 	}
 	id, err := body.lockOf()
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := s.do(c, jobs.Acknowledge{LockID: id})
+	r, err := h.operations.do(c, jobs.Acknowledge{LockID: id})
 	if err != nil {
 		return answer{}, err
 	}
@@ -490,7 +446,7 @@ type extended struct {
 	ExpiresAt float64 `json:"lock_expires_at"`
 }
 
-func (s *Server) extend(c *call) (answer, error) {
+func (h *jobHandlers) extend(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
@@ -498,7 +454,7 @@ func (s *Server) extend(c *call) (answer, error) {
 		lockBody
 		TTL *int `json:"ttl_seconds"`
 	}
-	if err := s.read(c, &body); err != nil {
+	if err := h.bodies.read(c, &body); err != nil {
 		return answer{}, err
 	}
 	id, err := body.lockOf()
@@ -509,7 +465,7 @@ func (s *Server) extend(c *call) (answer, error) {
 	if body.TTL != nil {
 		ttl = ttlOf(*body.TTL)
 	}
-	r, err := s.do(c, jobs.Extend{LockID: id, TTL: ttl})
+	r, err := h.operations.do(c, jobs.Extend{LockID: id, TTL: ttl})
 	if err != nil {
 		return answer{}, err
 	}
@@ -523,7 +479,7 @@ type returned struct {
 	Died    int    `json:"items_dead"`
 }
 
-func (s *Server) nack(c *call) (answer, error) {
+func (h *jobHandlers) nack(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
@@ -532,7 +488,7 @@ func (s *Server) nack(c *call) (answer, error) {
 		Delay  float64 `json:"delay_seconds"`
 		Reason string  `json:"reason"`
 	}
-	if err := s.read(c, &body); err != nil {
+	if err := h.bodies.read(c, &body); err != nil {
 		return answer{}, err
 	}
 	id, err := body.lockOf()
@@ -543,7 +499,7 @@ func (s *Server) nack(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := s.do(c, jobs.Return{LockID: id, Delay: delay, Reason: or(body.Reason, "it was returned")})
+	r, err := h.operations.do(c, jobs.Return{LockID: id, Delay: delay, Reason: or(body.Reason, "it was returned")})
 	if err != nil {
 		return answer{}, err
 	}

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// readEvery is how often files are read again at most.
+// readEvery is the shortest interval between two reads of the files.
 const readEvery = time.Second
 
-// kept is what was made of files. It is made anew when they have changed; nobody waits for that but
-// who notices. They are read rather than asked for the time of their change, because a change
-// within a second, or one that keeps size and time, would be missed otherwise; they are small.
+// kept is a value that is made from files, and made again when they have changed. Only the caller
+// that notices the change waits for that. get reads the files instead of their times, because it
+// would miss a change within a second, or one that keeps size and time; they are small.
 type kept[T any] struct {
 	what  string
 	paths []string
@@ -31,9 +31,9 @@ type kept[T any] struct {
 	is   atomic.Pointer[T]
 	next atomic.Int64 // when they are read again, in nanoseconds since 1970
 
-	mu    sync.Mutex // held by who reads
-	tried [][]byte   // what they held, or nil
-	said  string     // the last error that was told
+	mu    sync.Mutex // held during a read
+	tried [][]byte   // their contents at the last read, or nil
+	said  string     // the last error that was logged
 }
 
 // keep reads files for the first time. log may be nil.
@@ -69,7 +69,7 @@ func (k *kept[T]) read() (data [][]byte, err error) {
 	return data, nil
 }
 
-// get gives what is made of the files as they are, or as they were a second ago.
+// get returns the value of the files as they are, or as they were a second ago.
 func (k *kept[T]) get() T {
 	if now := k.now(); now.UnixNano() >= k.next.Load() && k.mu.TryLock() {
 		k.look()
@@ -79,7 +79,7 @@ func (k *kept[T]) get() T {
 	return *k.is.Load()
 }
 
-// look reads the files again. What is broken changes nothing, and is told once.
+// look reads the files again. A broken file changes nothing, and is logged once.
 func (k *kept[T]) look() {
 	data, err := k.read()
 	if err == nil {

@@ -10,21 +10,21 @@ import (
 // burst is for how many seconds a caller may save up requests.
 const burst = 2
 
-// limits bounds how many requests each caller makes.
+// limits bounds the requests of each caller.
 type limits struct {
 	rate float64 // of callers that have none of their own; 0: no bound
 	now  func() time.Time
 
 	mu sync.Mutex
-	of map[string]*rate.Limiter // by name, so that a file that is read again gives nobody a new burst
+	of map[string]*rate.Limiter // by name, so that reading the file again gives no new burst
 }
 
 func newLimits(now func() time.Time, perSecond float64) *limits {
 	return &limits{rate: perSecond, now: now, of: make(map[string]*rate.Limiter)}
 }
 
-// wait counts a request of a caller, nil for those who were not asked who they are. If that is one
-// too many, it tells after what time there is room again; that is 0 otherwise.
+// wait counts a request of a caller; nil stands for all callers without access control. If the
+// request exceeds the limit, it returns the time until there is room again, and 0 otherwise.
 func (l *limits) wait(c *Caller) (wait time.Duration) {
 	name, perSecond := "", l.rate
 	if c != nil {
@@ -37,7 +37,7 @@ func (l *limits) wait(c *Caller) (wait time.Duration) {
 	now := l.now()
 	r := l.limiter(name, perSecond, now).ReserveN(now, 1)
 	if wait = r.DelayFrom(now); wait > 0 {
-		r.CancelAt(now) // who is refused has not used anything
+		r.CancelAt(now) // a refused caller has used nothing
 	}
 	return wait
 }

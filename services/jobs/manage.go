@@ -2,9 +2,6 @@ package jobserver
 
 import (
 	_ "embed"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -15,11 +12,11 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-func (s *Server) openapi(*call) (answer, error) { return answer{body: openAPI}, nil }
+func openapi(*handlers, *call) (answer, error) { return answer{body: openAPI}, nil }
 
-// ---- How a queue stands.
+// ---- The state of a queue.
 
-// standing is how a queue stands, for people and programs.
+// standing is the state of a queue in answers.
 type standing struct {
 	Queue      string         `json:"queue_id"`
 	Depth      int            `json:"depth"`
@@ -62,28 +59,35 @@ func priorities(i jobs.Info) map[string]int {
 	return m
 }
 
-// withOldest is a standing with what only the store of one queue knows.
+// withOldest is a standing with the age, which only the store of one queue knows.
 type withOldest struct {
 	standing
 	Oldest *float64 `json:"oldest_age_seconds"`
 }
 
-func (s *Server) look(c *call) (answer, error) {
-	i, err := s.info(c)
+// queueHandlers serve the routes for whole queues: their state, their settings, and their removal.
+type queueHandlers struct {
+	store      jobs.Store
+	operations *operations
+	bodies     *bodies
+}
+
+func (h *queueHandlers) look(c *call) (answer, error) {
+	i, err := h.info(c)
 	if err != nil {
 		return answer{}, err
 	}
 	return answer{body: withOldest{standingOf(i), age(i)}}, nil
 }
 
-func (s *Server) info(c *call) (jobs.Info, error) {
+func (h *queueHandlers) info(c *call) (jobs.Info, error) {
 	if err := known(c); err != nil {
 		return jobs.Info{}, err
 	}
-	return s.store.Look(c.Context(), c.queue)
+	return h.store.Look(c.Context(), c.queue)
 }
 
-// age is how old the oldest item is that can be popped, nil if there is none.
+// age is the age of the oldest job that can be popped, nil if there is none.
 func age(i jobs.Info) *float64 {
 	if i.Oldest.IsZero() {
 		return nil
@@ -92,8 +96,8 @@ func age(i jobs.Info) *float64 {
 	return &seconds
 }
 
-func (s *Server) depth(c *call) (answer, error) {
-	i, err := s.info(c)
+func (h *queueHandlers) depth(c *call) (answer, error) {
+	i, err := h.info(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -107,8 +111,8 @@ func (s *Server) depth(c *call) (answer, error) {
 	}{i.Queue, i.Depth(), priorities(i), i.Locked, i.Delayed, i.Dead}}, nil
 }
 
-func (s *Server) oldest(c *call) (answer, error) {
-	i, err := s.info(c)
+func (h *queueHandlers) oldest(c *call) (answer, error) {
+	i, err := h.info(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -138,7 +142,7 @@ func page(c *call) (int, error) {
 	return limit, err
 }
 
-func (s *Server) list(c *call) (answer, error) {
+func (h *queueHandlers) list(c *call) (answer, error) {
 	if err := known(c, "limit", "after"); err != nil {
 		return answer{}, err
 	}
@@ -153,10 +157,10 @@ func (s *Server) list(c *call) (answer, error) {
 	// Queues that the caller may not look at are left out, and so are their names.
 	ask := limit + 1
 	if c.caller != nil {
-		ask = maxPage + 1 // or who may look at few could have them read one by one
+		ask = maxPage + 1 // or a caller with few queues could have them read one by one
 	}
 	for after := c.URL.Query().Get("after"); ; {
-		all, err := s.store.List(c.Context(), after, ask)
+		all, err := h.store.List(c.Context(), after, ask)
 		if err != nil {
 			return answer{}, err
 		}
@@ -179,12 +183,12 @@ func (s *Server) list(c *call) (answer, error) {
 
 // ---- Changing a queue.
 
-func (s *Server) configure(c *call) (answer, error) {
+func (h *queueHandlers) configure(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
 	var settings jobs.Settings
-	if err := s.read(c, &settings); err != nil {
+	if err := h.bodies.read(c, &settings); err != nil {
 		return answer{}, err
 	}
 	if start := settings.Start; start != nil && start.Orchestration != "" {
@@ -192,7 +196,7 @@ func (s *Server) configure(c *call) (answer, error) {
 			return answer{}, invalid("start: %v", err)
 		}
 	}
-	if _, err := s.do(c, jobs.Configure{Settings: settings}); err != nil {
+	if _, err := h.operations.do(c, jobs.Configure{Settings: settings}); err != nil {
 		return answer{}, err
 	}
 	return answer{body: struct {
@@ -202,165 +206,22 @@ func (s *Server) configure(c *call) (answer, error) {
 	}{true, "the settings of the queue are these now", settings.WithDefaults()}}, nil
 }
 
-// removeAtOnce bounds the items that go in one transaction.
-const removeAtOnce = 1000
-
 type removed struct {
 	Success bool   `json:"success"`
 	Message string `json:"message"`
 	Items   int    `json:"items_removed"`
 }
 
-func (s *Server) remove(c *call) (answer, error) {
+func (h *queueHandlers) remove(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
-	n, err := s.removeItems(c, false)
+	n, err := h.operations.removeJobs(c, false)
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := s.do(c, jobs.Forget{}); err != nil {
+	if _, err := h.operations.do(c, jobs.Forget{}); err != nil {
 		return answer{}, err
 	}
 	return answer{body: removed{true, "the queue is removed", n}}, nil
-}
-
-func (s *Server) removeDead(c *call) (answer, error) {
-	if err := known(c); err != nil {
-		return answer{}, err
-	}
-	n, err := s.removeItems(c, true)
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{body: removed{true, "the dead items are removed", n}}, nil
-}
-
-// removeItems removes what there is. Of a very large queue it removes a part, and whoever wants the
-// rest removed asks again.
-func (s *Server) removeItems(c *call, dead bool) (n int, err error) {
-	until := s.config.Now().Add(s.config.Timeout)
-	for {
-		r, err := s.do(c, jobs.Remove{Dead: dead, Limit: removeAtOnce})
-		if err != nil {
-			return n, err
-		}
-		if n += r.Count; r.Count < removeAtOnce {
-			return n, nil
-		}
-		if s.config.Now().After(until) {
-			return n, newProblem(http.StatusServiceUnavailable, codeUnavailable,
-				fmt.Sprintf("%d items are removed, and there are more: send the request again to go on",
-					n)).retry(time.Second)
-		}
-	}
-}
-
-// ---- Dead items.
-
-type deadItem struct {
-	ID     string          `json:"dead_id"`
-	Item   json.RawMessage `json:"item"`
-	DiedAt float64         `json:"died_at"`
-	Reason string          `json:"reason"`
-	detail
-}
-
-func (s *Server) dead(c *call) (answer, error) {
-	if err := known(c, "limit", "after"); err != nil {
-		return answer{}, err
-	}
-	limit, err := page(c)
-	if err != nil {
-		return answer{}, err
-	}
-	var after jobs.DeadID
-	if text := c.URL.Query().Get("after"); text != "" {
-		if after, err = jobs.ParseDeadID(text); err != nil {
-			return answer{}, err
-		}
-	}
-	all, err := s.deadOf(c, after, limit+1)
-	if err != nil {
-		return answer{}, err
-	}
-	out := struct {
-		Items []deadItem `json:"items"`
-		Count int        `json:"count"`
-		After string     `json:"after,omitempty"`
-	}{Items: []deadItem{}}
-	bytes := 0
-	for n, d := range all {
-		if bytes += len(d.Data); n == limit || bytes > maxAnswer && n > 0 {
-			out.After = out.Items[n-1].ID
-			break
-		}
-		out.Items = append(out.Items,
-			deadItem{d.DeadID().String(), d.Data, unixSeconds(d.DiedAt), d.Reason, detailOf(d.Item)})
-	}
-	out.Count = len(out.Items)
-	return answer{body: out}, nil
-}
-
-// deadAtOnce bounds the dead items that are read at once: nothing is known of their sizes.
-const deadAtOnce = 32
-
-// deadOf reads dead items behind one, so many or as many as an answer may have.
-func (s *Server) deadOf(c *call, after jobs.DeadID, limit int) (all []jobs.Dead, err error) {
-	for bytes := 0; len(all) < limit && bytes <= maxAnswer; {
-		ask := min(deadAtOnce, limit-len(all))
-		some, err := s.store.Dead(c.Context(), c.queue, after, ask)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range some {
-			bytes += len(d.Data)
-		}
-		if all = append(all, some...); len(some) < ask {
-			break
-		}
-		after = some[ask-1].DeadID()
-	}
-	return all, nil
-}
-
-func (s *Server) requeue(c *call) (answer, error) {
-	if err := known(c); err != nil {
-		return answer{}, err
-	}
-	var body struct {
-		IDs   []string `json:"dead_ids"`
-		Limit *int     `json:"limit"`
-	}
-	if err := s.read(c, &body); err != nil {
-		return answer{}, err
-	}
-	op := jobs.Requeue{Limit: jobs.MaxCount}
-	if body.Limit != nil {
-		op.Limit = *body.Limit
-	}
-	switch {
-	case op.Limit < 1 || op.Limit > jobs.MaxCount:
-		return answer{}, invalid("limit: %d; want 1 to %d", op.Limit, jobs.MaxCount)
-	case body.IDs != nil && (len(body.IDs) == 0 || len(body.IDs) > jobs.MaxCount):
-		return answer{}, invalid(
-			"dead_ids: a list of %d; give 1 to %d, or leave it out to requeue those that died first", len(body.IDs),
-			jobs.MaxCount)
-	}
-	for _, text := range body.IDs {
-		id, err := jobs.ParseDeadID(text)
-		if err != nil {
-			return answer{}, err
-		}
-		op.IDs = append(op.IDs, id)
-	}
-	r, err := s.do(c, op)
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{body: struct {
-		Success bool   `json:"success"`
-		Message string `json:"message"`
-		Items   int    `json:"items_requeued"`
-	}{true, "the items are at the end of the queue", r.Count}}, nil
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// FuzzOperations has bytes stand for operations, and for time that passes, and compares every
-// answer with what a small model of the queue expects: no two exclusive locks, no item at two
-// places, none lost, and what is popped are those that are in front.
+// FuzzOperations reads bytes as operations, and as time that passes, and compares every answer with
+// a small model of the queue: no two exclusive locks, no job at two places, none lost, and popped
+// jobs are those in front.
 func FuzzOperations(f *testing.F) {
 	for _, seed := range []string{
 		"\x00\x05\x02\x12\x04\x00\x01\x02", // push, pop with a lock, acknowledge, pop
@@ -26,8 +26,8 @@ func FuzzOperations(f *testing.F) {
 		"\x00\x0f\x03\x01\x03\x01\x01\x01\x04\x00\x04\x01\x01\x03", // concurrent locks
 		// a concurrent lock that has expired, then an exclusive one
 		"\x00\x0f\x03\x01\x07\x28\x02\x01\x07\x28\x04\x00\x04\x01",
-		"\x0a\x01\x00\x0f\x02\x03\x05\x00\x08\x00\x01\x03\x02\x00\x09\x00", // items that die, and are requeued
-		"\x00\x1f\x0b\x00\x07\x05\x01\x03\x0b\x00",                         // delayed items
+		"\x0a\x01\x00\x0f\x02\x03\x05\x00\x08\x00\x01\x03\x02\x00\x09\x00", // jobs that die, and are requeued
+		"\x00\x1f\x0b\x00\x07\x05\x01\x03\x0b\x00",                         // delayed jobs
 		"\x00\x03\x02\x02\x06\x80\x07\x1e\x02\x00\x05\x90\x07\x0a\x01\x01", // more time, and a return with a delay
 		// a lock that has expired, and a push before it is acknowledged
 		"\x00\x0f\x02\x00\x07\x28\x00\x00\x04\x00\x04\x00",
@@ -53,7 +53,7 @@ func FuzzOperations(f *testing.F) {
 	})
 }
 
-// place is where an item is, as the model has it.
+// place is the place of a job in the model.
 type place string
 
 const (
@@ -64,19 +64,18 @@ const (
 	gone    place = "gone"
 )
 
-// thing is an item of the model.
+// thing is a job of the model.
 type thing struct {
 	number, priority, attempts int
 	place                      place
 	due                        time.Time
 	lease                      *lease
-	// moved says that it is not where it was pushed, so that the model does not know its place
+	// moved says that it is not where it was pushed, so that the model does not know its position
 	// among others of its priority.
 	moved bool
 }
 
-// lease is a lock of the model. It is over when its time is, and settled when the queue has
-// noticed.
+// lease is a lock of the model. It ends at its time, and is settled when the queue has noticed.
 type lease struct {
 	id        string
 	exclusive bool
@@ -90,13 +89,13 @@ type model struct {
 	server      *fuzzed
 	now         time.Time
 	maxAttempts int
-	lapsed      bool // an exclusive lock has expired, which somebody else than a pop has noticed
+	lapsed      bool // an exclusive lock has expired, noticed by another operation than a pop
 	things      []*thing
 	leases      []*lease
 	log         []string
 }
 
-// steps are what a byte can stand for, with another one that says how.
+// steps are the meanings of a byte, with another one as a parameter.
 var steps = []func(*model, int){
 	(*model).push,
 	func(m *model, how int) { m.pop(how, false, "") },
@@ -160,7 +159,7 @@ func (m *model) wait(how int) {
 	m.now = m.server.clock.now()
 }
 
-// active are the locks that the queue has, those included that have expired unnoticed.
+// active are the locks that the queue has, including those that have expired unnoticed.
 func (m *model) active() (list []*lease) {
 	for _, l := range m.leases {
 		if !l.ended && l.settled.IsZero() {
@@ -177,7 +176,7 @@ func (m *model) exclusive() *lease {
 	return nil
 }
 
-// of are the items of a lock, or at a place.
+// of are the jobs of a lock, or at a place.
 func (m *model) of(is func(*thing) bool) (list []*thing) {
 	for _, x := range m.things {
 		if is(x) {
@@ -189,7 +188,7 @@ func (m *model) of(is func(*thing) bool) (list []*thing) {
 
 func (m *model) at(p place) []*thing { return m.of(func(x *thing) bool { return x.place == p }) }
 
-// back puts the items of a lock back, and counts those that are dead now.
+// back makes the jobs of a lock ready again, and counts those that are dead now.
 func (m *model) back(l *lease, delay time.Duration) (back, died int) {
 	for _, x := range m.of(func(x *thing) bool { return x.lease == l }) {
 		x.lease, x.place = nil, ready
@@ -212,7 +211,7 @@ func (m *model) expire(l *lease) {
 	l.settled, m.lapsed = m.now, m.lapsed || l.exclusive
 }
 
-// settle does what is due.
+// settle ends expired leases, and makes due jobs ready.
 func (m *model) settle() {
 	for _, l := range m.active() {
 		if !m.now.Before(l.until) {
@@ -277,7 +276,7 @@ func (m *model) pop(how int, ack bool, mode string) {
 	}
 }
 
-// popped are the items of an answer.
+// popped are the jobs of an answer.
 func (m *model) popped(a answered) (list []*thing) {
 	var out struct{ Items []int }
 	if err := json.Unmarshal(a.body, &out); err != nil {
@@ -289,7 +288,7 @@ func (m *model) popped(a answered) (list []*thing) {
 	return list
 }
 
-// taken checks that what was popped was ready, and in front of what was not.
+// taken checks that the popped jobs were ready, and in front of the others.
 func (m *model) taken(a answered, there []*thing) {
 	got := m.popped(a)
 	rest := slices.Clone(there)
@@ -322,7 +321,7 @@ func (m *model) end(operation string, how int) {
 	if n := how % 16; n < len(m.leases) {
 		l := m.leases[len(m.leases)-1-n]
 		if m.now.Sub(l.until) >= 10*time.Minute {
-			return // whether it is forgotten already is for the server to say
+			return // the server decides whether it is forgotten already
 		}
 		id = l.id
 	}
@@ -359,7 +358,7 @@ func (m *model) end(operation string, how int) {
 	}
 }
 
-// expected is what the document says of a lock's id: no lock 404, one that has expired 410, another
+// expected is the status for a lock's id in the document: no lock 404, an expired one 410, another
 // id 400.
 func (m *model) expected(id string) (int, *lease) {
 	n := slices.IndexFunc(m.leases, func(l *lease) bool { return l.id == id })
@@ -406,7 +405,7 @@ func (m *model) requeue(how int) {
 	if n == 0 {
 		return
 	}
-	// Which ones died first is for the server to say: those that are not among the dead any more.
+	// The server decides which ones died first: those that are not among the dead any more.
 	var out struct {
 		Items []struct{ Item int }
 	}

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// fromHere keeps web pages away from a server that trusts everybody on this machine: a browser on
-// it would send their requests. It refuses those that a browser says are from another site, and
+// fromHere keeps web pages away from a server that trusts all programs of this machine: a browser
+// on it would send their requests. It refuses those that a browser says are from another site, and
 // those that came by a name that is not this machine's own, as a page's name can be made to lead
-// here. The error says what to do.
+// here. The error names the remedy.
 func fromHere(r *http.Request) error {
 	if !isLocal(r.Host) {
 		return newProblem(http.StatusForbidden, codeMayNot, fmt.Sprintf(
 			"the server is asked as %q and answers only as localhost or 127.0.0.1, because it lets everybody on "+
 				"this machine do everything: "+
-				"use one of these, or give it an access file (--queues-access)", r.Host))
+				"use one of these, or give it an access file (--jobs-access)", r.Host))
 	}
 	return fromSite(r)
 }

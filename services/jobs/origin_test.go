@@ -38,7 +38,7 @@ func TestWebPagesAreKeptAway(t *testing.T) {
 		{http.MethodGet, "evil.example:8000", nil,
 			`asked as "evil.example:8000" and answers only as localhost or 127.0.0.1`},
 		{http.MethodPost, "evil.example:8000",
-			[]string{"Sec-Fetch-Site", "same-origin", "Origin", "http://evil.example:8000"}, "--queues-access"},
+			[]string{"Sec-Fetch-Site", "same-origin", "Origin", "http://evil.example:8000"}, "--jobs-access"},
 	} {
 		r := request(c.header...)
 		r.Method, r.Host = c.method, c.host

@@ -13,8 +13,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// problem is why a request is refused, as RFC 9457 has it, with the members that the document of
-// the queues names.
+// problem is an error as RFC 9457 defines it, with the members that the document of the queues
+// names.
 type problem struct {
 	Type      string   `json:"type"`
 	Title     string   `json:"title"`
@@ -32,7 +32,7 @@ type problem struct {
 
 func (p *problem) Error() string { return p.Detail }
 
-// typePrefix begins the types of problems, which docs/queues.md explains.
+// typePrefix begins the types of problems, which docs/job-queues.md explains.
 const typePrefix = "urn:rondo:problem:"
 
 // The codes of problems. Those of the document are kept; the others are for programs, too.
@@ -91,7 +91,7 @@ func (p *problem) say(message string) *problem {
 	return p
 }
 
-// retry tells when to come again.
+// retry sets when the client may retry.
 func (p *problem) retry(after time.Duration) *problem {
 	p.header["Retry-After"] = strconv.Itoa(max(1, int(math.Ceil(after.Seconds()))))
 	return p
@@ -106,7 +106,7 @@ func (p *problem) last() *problem {
 // unixSeconds is a time as the document writes it.
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// problemOf says why something was refused or has failed. The clock is only for when to come again.
+// problemOf converts an error to a problem. The clock is only for the time of a retry.
 func problemOf(err error, now time.Time) *problem {
 	var (
 		p      *problem

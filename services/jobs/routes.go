@@ -3,8 +3,8 @@ package jobserver
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path"
 	"runtime/debug"
@@ -19,57 +19,79 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rondo-run/rondo/internal/jobs"
-	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// route is one of those that are served.
+// route is a route of the server.
 type route struct {
 	Method, Path string
 	// ID is the name of the operation in the OpenAPI document.
 	ID string
-	// Right is what the caller needs, for the queue in the path; "" for routes that look after that
+	// Right is the right that the caller needs, for the queue in the path; "" for routes that check
 	// themselves.
-	Right Right
-	serve func(*Server, *call) (answer, error)
+	Right Permission
+	serve serve
+}
+
+// handlers have the operations of all routes, by what they are about.
+type handlers struct {
+	items  *jobHandlers
+	queues *queueHandlers
+	dead   *deadHandlers
+}
+
+// serve does the operation of a route for a request.
+type serve func(*handlers, *call) (answer, error)
+
+// onJobs, onQueues and onDead make a serve of a method of those handlers.
+func onJobs(do func(*jobHandlers, *call) (answer, error)) serve {
+	return func(h *handlers, c *call) (answer, error) { return do(h.items, c) }
+}
+
+func onQueues(do func(*queueHandlers, *call) (answer, error)) serve {
+	return func(h *handlers, c *call) (answer, error) { return do(h.queues, c) }
+}
+
+func onDead(do func(*deadHandlers, *call) (answer, error)) serve {
+	return func(h *handlers, c *call) (answer, error) { return do(h.dead, c) }
 }
 
 // routes is the table of all routes.
 var routes = []route{
-	{"POST", "/queue/{queue_id}/push", "push", Push, (*Server).push},
-	{"POST", "/queue/{queue_id}/pop", "pop", Pop, (*Server).pop},
-	{"POST", "/queue/{queue_id}/acknowledge", "acknowledge", Pop, (*Server).acknowledge},
-	{"POST", "/queue/{queue_id}/extend", "extend", Pop, (*Server).extend},
-	{"POST", "/queue/{queue_id}/nack", "nack", Pop, (*Server).nack},
-	{"GET", "/queue/{queue_id}", "look", Look, (*Server).look},
-	{"PUT", "/queue/{queue_id}", "configure", Manage, (*Server).configure},
-	{"DELETE", "/queue/{queue_id}", "delete", Manage, (*Server).remove},
-	{"GET", "/queue/{queue_id}/depth", "depth", Look, (*Server).depth},
-	{"GET", "/queue/{queue_id}/oldest", "oldest", Look, (*Server).oldest},
-	{"GET", "/queue/{queue_id}/dead", "dead", Look, (*Server).dead},
-	{"DELETE", "/queue/{queue_id}/dead", "removeDead", Manage, (*Server).removeDead},
-	{"POST", "/queue/{queue_id}/dead/requeue", "requeue", Manage, (*Server).requeue},
-	{"GET", "/queues", "list", "", (*Server).list},
-	{"GET", "/openapi.json", "openapi", "", (*Server).openapi},
+	{"POST", "/queue/{queue_id}/push", "push", Push, onJobs((*jobHandlers).push)},
+	{"POST", "/queue/{queue_id}/pop", "pop", Pop, onJobs((*jobHandlers).pop)},
+	{"POST", "/queue/{queue_id}/acknowledge", "acknowledge", Pop, onJobs((*jobHandlers).acknowledge)},
+	{"POST", "/queue/{queue_id}/extend", "extend", Pop, onJobs((*jobHandlers).extend)},
+	{"POST", "/queue/{queue_id}/nack", "nack", Pop, onJobs((*jobHandlers).nack)},
+	{"GET", "/queue/{queue_id}", "look", Look, onQueues((*queueHandlers).look)},
+	{"PUT", "/queue/{queue_id}", "configure", Manage, onQueues((*queueHandlers).configure)},
+	{"DELETE", "/queue/{queue_id}", "delete", Manage, onQueues((*queueHandlers).remove)},
+	{"GET", "/queue/{queue_id}/depth", "depth", Look, onQueues((*queueHandlers).depth)},
+	{"GET", "/queue/{queue_id}/oldest", "oldest", Look, onQueues((*queueHandlers).oldest)},
+	{"GET", "/queue/{queue_id}/dead", "dead", Look, onDead((*deadHandlers).list)},
+	{"DELETE", "/queue/{queue_id}/dead", "removeDead", Manage, onDead((*deadHandlers).remove)},
+	{"POST", "/queue/{queue_id}/dead/requeue", "requeue", Manage, onDead((*deadHandlers).requeue)},
+	{"GET", "/queues", "list", "", onQueues((*queueHandlers).list)},
+	{"GET", "/openapi.json", "openapi", "", openapi},
 }
 
-// answer is what is said to a request that was done.
+// answer is the answer to a request that was done.
 type answer struct {
 	status int // 0: 200
 	body   any
 	header map[string]string
 }
 
-// call is a request on its way.
+// call is a request in progress.
 type call struct {
 	*http.Request
 	id     string
 	queue  string
-	caller *Caller // nil where nobody is asked
+	caller *Caller // nil without access control
 	span   trace.Span
 	held   int64 // bytes that its body may have in memory
 }
 
-// maxRequestID bounds the ids that are taken from callers.
+// maxRequestID bounds the ids that clients may set.
 const maxRequestID = 128
 
 // Handler answers requests.
@@ -78,12 +100,12 @@ func (s *Server) Handler() http.Handler {
 	for _, r := range routes {
 		mux.Handle(r.Method+" "+r.Path, s.handle(r))
 	}
-	mux.Handle("/", s.handle(route{ID: "none", serve: func(_ *Server, c *call) (answer, error) {
+	mux.Handle("/", s.handle(route{ID: "none", serve: func(_ *handlers, c *call) (answer, error) {
 		return answer{}, notServed(mux, c.Request)
 	}}))
-	nowhere := s.handle(route{ID: "none", serve: func(*Server, *call) (answer, error) { return answer{}, noRoute() }})
+	nowhere := s.handle(route{ID: "none", serve: func(*handlers, *call) (answer, error) { return answer{}, noRoute() }})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A ServeMux would send those with dots and double slashes elsewhere, and say so in HTML.
+		// A ServeMux would redirect paths with dots and double slashes, with a body in HTML.
 		p := r.URL.EscapedPath()
 		if clean := path.Clean("/" + p); r.Method == http.MethodConnect || p != clean &&
 			(p != clean+"/" || clean == "/") {
@@ -94,7 +116,7 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// notServed says why there is nothing at a path: another method is meant, or another path.
+// notServed returns the error for an unknown path, or for the wrong method.
 func notServed(mux *http.ServeMux, r *http.Request) error {
 	var methods []string
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
@@ -117,7 +139,7 @@ func noRoute() *problem {
 		"there is nothing at this path; GET /openapi.json tells what there is")
 }
 
-// handle answers one route's requests: it finds out who asks, and tells what became of it.
+// handle answers one route's requests: it identifies the caller, and records the outcome.
 func (s *Server) handle(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		began := time.Now()
@@ -129,7 +151,7 @@ func (s *Server) handle(r route) http.Handler {
 				semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
 		c.Request = req.WithContext(ctx)
-		defer func() { s.bodies.Release(c.held) }()
+		defer func() { s.bodies.release(c) }()
 		a, err := s.safely(r, c)
 		if err != nil {
 			a = s.refuse(c, err)
@@ -149,11 +171,11 @@ func (s *Server) handle(r route) http.Handler {
 		if status >= 500 {
 			c.span.SetStatus(codes.Error, http.StatusText(status))
 		}
-		s.config.Metrics.QueueRequest(r.ID, status, time.Since(began))
+		s.config.Metrics.Jobs().Request(r.ID, status, time.Since(began))
 	})
 }
 
-// method is one of the usual ones, so that nobody can make up names for spans.
+// method is one of the usual ones, so that clients cannot make up names of spans.
 func method(r *http.Request) string {
 	if slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, r.Method) {
 		return r.Method
@@ -166,7 +188,7 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// safely does what a route does. What panics is a fault of ours, and takes nothing else with it.
+// safely does the operation of a route. A panic is an error of this request only.
 func (s *Server) safely(r route, c *call) (a answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -176,23 +198,23 @@ func (s *Server) safely(r route, c *call) (a answer, err error) {
 	if err := s.admit(r, c); err != nil {
 		return answer{}, err
 	}
-	return r.serve(s, c)
+	return r.serve(s.handlers, c)
 }
 
-// admit finds out who asks, and whether they may.
+// admit identifies the caller, and checks its permissions.
 func (s *Server) admit(r route, c *call) error {
 	if s.config.Access == nil {
 		if err := fromHere(c.Request); err != nil {
 			return err
 		}
 	} else {
-		caller, err := s.config.Access.Who(c.Request)
+		caller, err := s.config.Access.Caller(c.Request)
 		if err != nil {
 			p := newProblem(http.StatusUnauthorized, codeWho, err.Error())
 			p.header["WWW-Authenticate"] = "Bearer"
 			return p
 		}
-		if c.Header.Get("Authorization") == "" { // a browser shows certificates by itself, whoever's page it is
+		if c.Header.Get("Authorization") == "" { // a browser shows certificates for any page
 			if err := fromSite(c.Request); err != nil {
 				return err
 			}
@@ -217,9 +239,9 @@ func (s *Server) admit(r route, c *call) error {
 }
 
 // may reports whether the caller has a right for a queue.
-func (c *call) may(r Right, name string) bool { return c.caller == nil || c.caller.May(r, name) }
+func (c *call) may(r Permission, name string) bool { return c.caller == nil || c.caller.May(r, name) }
 
-// refuse tells why a request is refused, and the log what is not the caller's fault.
+// refuse converts an error to an answer, and logs errors that are not the client's.
 func (s *Server) refuse(c *call, err error) answer {
 	p := problemOf(err, s.config.Now())
 	if p.Status >= 500 && p.Status != http.StatusInsufficientStorage {
@@ -236,7 +258,7 @@ func (s *Server) refuse(c *call, err error) answer {
 	return answer{status: p.Status, body: told, header: header}
 }
 
-// requestID is what the caller says, if that can stand in a log, or a new one.
+// requestID is the id that the client has set, if a log may have it, or a new one.
 func (s *Server) requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	fits := id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
@@ -245,13 +267,15 @@ func (s *Server) requestID(r *http.Request) string {
 	if fits {
 		return id
 	}
-	return s.random()
+	return s.ids.next()
 }
 
-// random makes the id of a lock or of a request.
-func (s *Server) random() string {
+// idSource makes the ids of locks and requests.
+type idSource struct{ random io.Reader }
+
+func (s idSource) next() string {
 	var b [8]byte
-	if _, err := s.config.Random.Read(b[:]); err != nil {
+	if _, err := s.random.Read(b[:]); err != nil {
 		panic(fmt.Errorf("no random numbers: %w", err)) // crypto/rand never fails
 	}
 	return jobs.LockID(b)
@@ -268,25 +292,12 @@ func write(w http.ResponseWriter, status int, body any) {
 		e := json.NewEncoder(&out)
 		e.SetEscapeHTML(false)
 		if err := e.Encode(body); err != nil {
-			panic(fmt.Errorf("an answer cannot be written: %w", err)) // they are made of what can be
+			panic(fmt.Errorf("an answer cannot be written: %w", err)) // all answers can be encoded
 		}
 	}
 	if w.Header().Get("Content-Type") == "" {
 		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(out.Bytes()) // whoever asked has gone
-}
-
-// do does an operation for a request. The error says why it was refused, or has failed.
-func (s *Server) do(c *call, op jobs.Operation) (jobs.Result, error) {
-	r, err := s.Do(c.Context(), c.queue, op)
-	if err == nil {
-		err = r.Refused
-	}
-	if err != nil && history.ClassOf(err) == history.Retry && errors.Is(err, c.Context().Err()) {
-		err = newProblem(http.StatusServiceUnavailable, codeUnknown,
-			"the request was given up while it was under way, and may have been done").retry(time.Second)
-	}
-	return r, err
+	_, _ = w.Write(out.Bytes()) // an error means that the client has gone
 }

@@ -22,15 +22,15 @@ import (
 	"time"
 )
 
-// This file does what docs/queues.md and the scripts of testdata tell people to type, and compares
-// what is answered with what stands there. A command begins with "$ ", goes on in the next line
-// after a backslash, and its answer follows. The tests' clock begins at the same time as that of
-// the documents, and `sleep` moves it. Ids that are made by chance stand for those that are made
-// here: the same for the same.
+// This file executes the commands of docs/job-queues.md and of the scripts in testdata, and
+// compares their output with the text. A command begins with "$ ", continues in the next line after
+// a backslash, and its output follows. The tests' clock begins at the same time as that of the
+// documents, and `sleep` moves it. Random ids in the text stand for those of the test: the same for
+// the same.
 
-const queuesDocument = "../../docs/queues.md"
+const queuesDocument = "../../docs/job-queues.md"
 
-// theExamples is where the scripts begin that stand in the document.
+// theExamples is the heading of the scripts in the document.
 const theExamples = "\n## The examples of the former service\n"
 
 // theDocument is the document before that, and the part with the scripts.
@@ -46,7 +46,7 @@ func theDocument(t *testing.T) (text, examples string) {
 // TestDocument runs all commands of the document, top to bottom.
 func TestDocument(t *testing.T) {
 	text, _ := theDocument(t)
-	all := commands(t, "queues.md", text, true)
+	all := commands(t, "job-queues.md", text, true)
 	if len(all) < 40 {
 		t.Fatalf("%d commands were found; are they still read?", len(all))
 	}
@@ -73,12 +73,12 @@ func TestScripts(t *testing.T) {
 			onEach(t, func(t *testing.T, s *service) { newTypist(t, s).all(all) })
 		})
 	}
-	if all := commands(t, "queues.md", examples, true); len(all) != found {
+	if all := commands(t, "job-queues.md", examples, true); len(all) != found {
 		t.Errorf("the examples in %s have %d commands, and the scripts %d", queuesDocument, len(all), found)
 	}
 }
 
-// TestDocumentWithCurl does the same with the program that people use.
+// TestDocumentWithCurl does the same with the program that users run.
 func TestDocumentWithCurl(t *testing.T) {
 	program, err := exec.LookPath("curl")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -88,7 +88,7 @@ func TestDocumentWithCurl(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := theDocument(t)
-	scripts := map[string][]command{"queues.md": commands(t, "queues.md", text, true)}
+	scripts := map[string][]command{"job-queues.md": commands(t, "job-queues.md", text, true)}
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -120,14 +120,14 @@ func read(t testing.TB, path string) string {
 
 // ---- Reading.
 
-// command is a line that people type, and what is answered.
+// command is a command line, and its output.
 type command struct {
 	at    string
 	words []string
 	want  string
 }
 
-// commands reads those of a text: all of it, or the blocks of a document.
+// commands reads the commands of a text: all of it, or the blocks of a document.
 func commands(t testing.TB, name, text string, blocks bool) (all []command) {
 	t.Helper()
 	inside, goesOn, typed := !blocks, false, ""
@@ -299,13 +299,13 @@ func likeCurl(t testing.TB, words []string) (string, error) {
 
 // ---- Comparing.
 
-// chance are ids that were made by chance: those of the document, and what they are here.
+// chance maps random ids of the document to those of the test.
 type chance map[string]string
 
-// byChance are the members that have such ids.
+// byChance are the members with such ids.
 var byChance = []string{"lock_id", "request_id"}
 
-// compare tells how an answer is different. JSON may be written in any way.
+// compare returns how an answer differs. JSON may be written in any way.
 func (c chance) compare(got, want string) error {
 	if strings.TrimSpace(want) == "" {
 		return fmt.Errorf("the answer is missing, which is:\n%s", got)
@@ -327,7 +327,7 @@ func cut(text string) (value any, rest string) {
 	return value, strings.TrimSpace(text[d.InputOffset():])
 }
 
-// same compares what stands under a name.
+// same compares the values under a name.
 func (c chance) same(got, want any, name string) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -364,7 +364,7 @@ func (c chance) same(got, want any, name string) bool {
 	return reflect.DeepEqual(got, want)
 }
 
-// TestAnswersAreCompared makes sure that the checks above find what they are there to find.
+// TestAnswersAreCompared makes sure that the checks above find differences.
 func TestAnswersAreCompared(t *testing.T) {
 	for _, x := range []struct {
 		name, got, want string

@@ -1,20 +1,20 @@
-// Package jobserver serves the queues of [github.com/rondo-run/rondo/internal/jobs] over HTTP, for
-// whoever speaks nothing else.
+// Package jobserver serves the job queues of [github.com/rondo-run/rondo/internal/jobs] over HTTP,
+// for programs without a NATS client.
 //
-//	request ──► who is it, may it? ──► route ──► operation ──► line of the queue ──► ONE transaction ──► answer
-//	            access.go, limit.go    routes.go  handlers.go   gather.go             internal/jobs       problem.go
+//	request ──► admit ──────────────► route ───► operation ──► queue's line ──► ONE transaction ──► answer
+//	            access.go, limit.go   routes.go  handlers.go   gather.go        internal/jobs       problem.go
 //
-// Each orchestrator may serve them, and all serve the same queues: what is in memory here is only
-// who waits for an answer. /openapi.json describes every route, and docs/queues.md tells how to use
-// them.
+// Each orchestrator may serve them, and all serve the same queues: in memory, a server has only the
+// requests that wait for an answer. /openapi.json describes every route, and docs/job-queues.md how
+// to use them.
 //
-// What is refused is told as application/problem+json (RFC 9457): title and status, and a detail
-// that says what to do. The members that clients of the former service know (success, message,
-// error_code, lock_expires_at) stand beside them.
+// A refused request is answered with application/problem+json (RFC 9457): title and status, and a
+// detail with the remedy. The members of the document of the queues (success, message, error_code,
+// lock_expires_at) stand beside them.
 //
-// A request that a client has given up before its turn came is not done. One that is under way is
-// done to its end, whoever still waits: a pop without a lock may then have removed items that
-// nobody got, which is what locks are for.
+// A request that a client gives up before its turn is not done. One that is in flight is completed,
+// even if the client has gone: a pop without a lock may then have removed jobs that no client got,
+// which is what locks are for.
 package jobserver
 
 import (
@@ -32,73 +32,74 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
-// DefaultAddress is where the queues are served in dev: only for this machine.
+// DefaultAddress is the address of the job queues in dev: only for this machine.
 const DefaultAddress = "127.0.0.1:8000"
 
-// Config says what is served, and where.
+// Config is the configuration of a server.
 type Config struct {
 	// Address is host:port; an empty host is all addresses of this machine, as for [net.Listen].
 	// Port 0 is any that is free.
 	Address string
-	// TLS encrypts; nil: nothing does.
+	// TLS encrypts connections; nil: no encryption.
 	TLS *tls.Config
-	// Access says who may do what. Nil: nobody is asked who they are, which is only for addresses
+	// Access is the access control. Nil: clients are not authenticated, which is only for addresses
 	// of this machine.
 	Access *Access
 	// Rate is how many requests a second each caller may send, with two seconds' worth at once; 0
 	// for no bound.
 	Rate float64
-	// MaxItem and MaxBody bound an item and a whole request, in bytes; 0: 256 KiB and 4 MiB.
-	MaxItem, MaxBody int
-	// Timeout bounds what is done for a request; 0: 10 seconds.
+	// MaxJob and MaxBody bound a job and a whole request, in bytes; 0: 256 KiB and 4 MiB.
+	MaxJob, MaxBody int
+	// Timeout bounds the work for a request; 0: 10 seconds.
 	Timeout time.Duration
-	// Parallel bounds the transactions that are under way at once, so that the orchestrator's loop
+	// Parallel bounds the transactions that are in flight at once, so that the orchestrator's loop
 	// has connections left; 0: 4.
 	Parallel int
-	// Tracer tells spans, Metrics counts; nil: nobody does.
+	// Tracer exports spans, Metrics records metrics; nil: no export.
 	Tracer  *telemetry.Tracer
 	Metrics *telemetry.Metrics `json:"-"`
-	// Logger gets what goes wrong; nil is slog.Default.
+	// Logger gets errors and warnings; nil is slog.Default.
 	Logger *slog.Logger
-	// Random is where ids of locks and requests come from, Now the clock of limits; nil:
-	// crypto/rand and time.Now.
+	// Random is the source of ids of locks and requests, Now the clock of limits; nil: crypto/rand
+	// and time.Now.
 	Random io.Reader
 	Now    func() time.Time
 }
 
-// The defaults, and what is never longer.
+// The defaults, and fixed limits.
 const (
-	DefaultMaxItem = 256 << 10
+	DefaultMaxJob  = 256 << 10
 	DefaultMaxBody = 4 << 20
 	maxAnswer      = 8 << 20
-	maxBodies      = 64 << 20 // of all requests that are under way
+	maxBodies      = 64 << 20 // of all requests in progress
 	maxHeaderBytes = 32 << 10
 	headerTimeout  = 10 * time.Second
 	endWithin      = 10 * time.Second
 )
 
-// Server serves queues.
+// Server serves queues. It admits requests, and has the handlers of their routes answer them.
 type Server struct {
-	config Config
-	store  jobs.Store
-	line   *gatherer
-	limits *limits
-	bodies *semaphore.Weighted // of bytes
-	tracer trace.Tracer
-	texts  propagation.TextMapPropagator
-	http   *http.Server
-	listen net.Listener
+	config     Config
+	operations *operations
+	handlers   *handlers
+	watcher    *watcher
+	limits     *limits
+	bodies     *bodies
+	ids        idSource
+	tracer     trace.Tracer
+	texts      propagation.TextMapPropagator
+	http       *http.Server
+	listen     net.Listener
 }
 
-// New begins to listen. Nobody is answered before Run.
+// New starts to listen. It answers no request before Run.
 func New(store jobs.Store, c Config) (*Server, error) {
-	orElse(&c.MaxItem, DefaultMaxItem)
+	orElse(&c.MaxJob, DefaultMaxJob)
 	orElse(&c.MaxBody, DefaultMaxBody)
 	orElse(&c.Timeout, 10*time.Second)
 	orElse(&c.Parallel, 4)
@@ -111,9 +112,14 @@ func New(store jobs.Store, c Config) (*Server, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{config: c, store: store, line: newGatherer(store, c.Timeout, c.Parallel),
-		limits: newLimits(c.Now, c.Rate), texts: propagation.TraceContext{}}
-	s.bodies = semaphore.NewWeighted(max(maxBodies, int64(c.MaxBody)))
+	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(c.MaxBody), ids: idSource{c.Random},
+		texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
+	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), c.Metrics.Jobs(), c.Now, c.Timeout}
+	s.handlers = &handlers{
+		items:  &jobHandlers{s.operations, s.bodies, s.ids, s.texts, c.MaxJob},
+		queues: &queueHandlers{store, s.operations, s.bodies},
+		dead:   &deadHandlers{store, s.operations, s.bodies},
+	}
 	s.tracer = noop.NewTracerProvider().Tracer("")
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Provider.Tracer(telemetry.Scope)
@@ -152,10 +158,10 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Address is where it listens.
+// Address is the address at which the server listens.
 func (s *Server) Address() string { return s.listen.Addr().String() }
 
-// URL is how it is reached.
+// URL is the URL of the server.
 func (s *Server) URL() string {
 	if s.config.TLS != nil {
 		return "https://" + s.Address()
@@ -163,17 +169,13 @@ func (s *Server) URL() string {
 	return "http://" + s.Address()
 }
 
-// Do does an operation, together with others of the same queue that come at the same time. The
-// error is the store's; why an operation was refused is in the result.
+// Do does an operation, together with others of the same queue that arrive at the same time. The
+// error is the store's; the reason for a refusal is in the result.
 func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
-	r, err := s.line.do(ctx, queue, op)
-	if err == nil {
-		s.count(op, r)
-	}
-	return r, err
+	return s.operations.gathered(ctx, queue, op)
 }
 
-// Run serves until the context ends. Requests that are under way get a moment to end.
+// Run serves until the context ends. Requests in progress get a moment to complete.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() {
@@ -187,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		s.watch(watching)
+		s.watcher.run(watching)
 	}()
 	defer func() {
 		unwatch()
@@ -204,10 +206,12 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
 	}
-	<-served
-	s.line.wait()
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	s.operations.line.wait()
 	return err
 }
 
-// Close ends a server that was never run.
+// Close closes a server that was never run.
 func (s *Server) Close() error { return s.listen.Close() }

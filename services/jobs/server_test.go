@@ -221,7 +221,7 @@ func (r response) string(name string) string {
 	return s
 }
 
-// push pushes items that are numbers.
+// push pushes jobs that are numbers.
 func (s *service) push(name string, priority int, numbers ...int) {
 	s.t.Helper()
 	var items []map[string]any
@@ -235,7 +235,7 @@ func (s *service) push(name string, priority int, numbers ...int) {
 	s.post("/queue/"+name+"/push", string(body)).is(200, map[string]any{"success": true, "items_pushed": len(numbers)})
 }
 
-// ids are items as push has made them.
+// ids are jobs as push has made them.
 func ids(numbers ...int) []map[string]int {
 	out := []map[string]int{}
 	for _, n := range numbers {

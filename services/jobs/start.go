@@ -17,91 +17,91 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// StartBroker is what is needed of the broker to start instances.
+// StartBroker is the part of the broker that starts need.
 type StartBroker interface {
 	broker.Publisher
 	// Prefix begins all subjects.
 	Prefix() string
-	// Connected tells whether there is a connection just now.
+	// Connected returns an error while there is no connection.
 	Connected() error
 }
 
-// StarterConfig says how a [Starter] works. The zero value is good but for Knows.
+// StarterConfig is the configuration of a [Starter]. The zero value is good but for Knows.
 type StarterConfig struct {
-	// Knows reports whether an orchestrator that is running can run a version of an orchestration,
-	// "" for any version. As long as none can, the items stay where they are: in the queue they
-	// keep their order, can be counted, and can be taken by hand. As messages they would go back
-	// and forth until somebody knows them. nil: all are known.
+	// Knows reports whether a running orchestrator can run a version of an orchestration, "" for
+	// any version. As long as none can, the jobs stay in the queue: there they keep their order,
+	// can be counted, and can be popped by hand. As messages they would be redelivered again and
+	// again until an orchestrator has the code. nil: all are known.
 	Knows func(orchestration, version string) bool
-	// Ready says why nothing is to be started just now, if so. nil: there is no reason.
+	// Ready returns an error while nothing is to be started. nil: always ready.
 	Ready func() error
-	// Every is how often it is looked whether there is something to start: every second.
+	// Every is the interval of looking for jobs to start: every second.
 	Every time.Duration
-	// Patience is how long the broker may take to store what is started: 20 seconds. It must be
-	// less than the 30 seconds of a lock.
+	// Patience bounds the time in which the broker stores starts: 20 seconds. It must be less than
+	// the 30 seconds of a lock.
 	Patience time.Duration
-	// Grace is how long the broker may take still when the Starter ends: 2 seconds.
+	// Grace bounds that time when the Starter ends: 2 seconds.
 	Grace time.Duration
-	// Metrics counts what becomes of items; nil: nobody does.
+	// Metrics counts the changes of jobs; nil: no metrics.
 	Metrics *telemetry.Metrics
-	// Logger gets what operators should know; nil is slog.Default.
+	// Logger gets warnings for operators; nil is slog.Default.
 	Logger *slog.Logger
 }
 
-// StarterCounts count what a [Starter] has done since it was made.
+// StarterCounts count the work of a [Starter] since it was made.
 type StarterCounts struct {
-	// Started counts items of which the broker has the start. Returned counts those that went back
-	// into their queue, Died those of them that are dead now.
+	// Started counts jobs whose start the broker has stored. Returned counts those that were
+	// returned to their queue, Died those of them that are dead now.
 	Started, Returned, Died int64
-	// Failed counts the tries to start something at which the broker or the database did not do its
-	// part.
+	// Failed counts the attempts that failed because of the broker or the database.
 	Failed int64
 }
 
-// Starter starts an instance for each item of the queues whose settings say so (see [jobs.Start]).
+// Starter starts an instance for each job of the queues whose settings say so (see [jobs.Start]).
 // Every orchestrator process runs one.
 //
-//	pop with a lock ──► publish the starts ──► stored: acknowledge the lock, and pop the next items in
-//	                                           the same transaction
+//	pop with a lock ──► publish the starts ──► stored: acknowledge the lock, and pop the
+//	                                           next jobs in the same transaction
 //	                                      └──► not stored: return them, to be tried again
 //
-// # Once
+// # Idempotence
 //
 // The instance's id and the id of the start message are made of the queue's name, its incarnation
-// and the number of the item, and of nothing else. So when a process dies between publishing and
-// acknowledging, or the lock has expired meanwhile, the item is started again by the same message
+// and the number of the job, and of nothing else. So when a process dies between publishing and
+// acknowledging, or the lock has expired meanwhile, the job is started again by the same message
 // for the same instance, and the engine finds that it was taken before. That holds for as long as
-// the instance is kept (see the orchestrator's KeepEnded), which is to be longer than a lock.
+// the instance is kept (see the orchestrator's Retention), which must be longer than a lock.
 //
-// # What goes wrong
+// # Failures
 //
-//   - Nobody knows the orchestration: see [StarterConfig].Knows.
-//   - The broker does not take the starts: they go back with a delay, a second at first and half a
-//     minute at last, and this process pops nothing until the delay is over and there is a
-//     connection. So an outage costs an item few of its max_attempts, and another process that does
-//     reach the broker goes on.
-//   - An item can never be started, because it is too large, or the broker or the engine refuses
-//     its start: it goes back alone, with the reason, while the others of its batch are started.
-//     With max_attempts it is dead after so many. Without, it comes again after a second, and after
-//     twice as long each time, up to ten minutes; meanwhile it is a delayed item, and those behind
-//     it go on.
-//   - The database does not answer: what is held stays locked until the lock expires, or until the
-//     acknowledgement has come through.
+//   - No orchestrator knows the orchestration: see [StarterConfig].Knows.
+//   - The broker does not store the starts: they are returned with a delay, a second at first and
+//     half a minute at last, and this process pops nothing until the delay is over and there is a
+//     connection. So an outage costs a job few of its max_attempts, and another process that does
+//     reach the broker continues.
+//   - A job can never be started, because it is too large, or the broker or the engine refuses
+//     its start: it is returned alone, with the reason, while the others of its batch are started.
+//     With max_attempts it is dead after so many. Without, it is ready again after a second, and
+//     after twice as long each time, up to ten minutes; meanwhile it is a delayed job, and those
+//     behind it proceed.
+//   - The database does not answer: the jobs stay locked until the lock expires, or until the
+//     acknowledgement has succeeded.
 //
-// # How fast
+// # Rate
 //
-// MaxPerSecond bounds what this process starts; as many orchestrators as there are may start so
-// many times as much. A tenth of it may come at once.
+// MaxPerSecond bounds the starts of this process; several orchestrators start so many each. A tenth
+// of it may come at once.
 type Starter struct {
 	store  jobs.Store
 	broker StartBroker
 	config StarterConfig
 	log    *slog.Logger
 
-	look   chan struct{} // has a value when it is to be looked at once
+	look   chan struct{} // has a value when the Starter is to look at once
 	slots  chan struct{}
 	counts struct{ started, returned, died, failed atomic.Int64 }
 
@@ -112,33 +112,33 @@ type Starter struct {
 	unready string    // why nothing was popped last time
 }
 
-// starting is a queue whose items start instances.
+// starting is a queue whose jobs start instances.
 type starting struct {
 	busy    bool
-	again   bool // something was pushed while it was busy
+	again   bool // a job was pushed while it was busy
 	limit   *rate.Limiter
 	most    float64
-	unknown bool      // it was said that nobody knows the orchestration
+	unknown bool      // an unknown orchestration was logged
 	failed  int       // how often the database has failed in a row
-	notTill time.Time // when the rate allows the next item, or the database is asked again
+	notTill time.Time // when the rate allows the next job, or the database is asked again
 }
 
 const (
-	// startAtOnce bounds the items of a batch, startBytes their size.
+	// startAtOnce bounds the jobs of a batch, startBytes their size.
 	startAtOnce = 100
 	startBytes  = 4 << 20
-	// queuesAtOnce bounds the queues of which items are started at the same time. batchesInARow is
-	// after how many batches another queue has its turn.
+	// queuesAtOnce bounds the queues whose jobs are started at the same time. batchesInARow is the
+	// number of batches after which another queue has its turn.
 	queuesAtOnce  = 8
 	batchesInARow = 20
-	// startTTL is for how long items are locked.
+	// startTTL is the time of the locks.
 	startTTL = jobs.DefaultTTL
-	// shortWait and longWait bound the delays of what could not be started because of the broker or
-	// the database, longestWait those of what can never be.
+	// shortWait and longWait bound the delays after failures of the broker or the database,
+	// longestWait those of jobs that can never be started.
 	shortWait   = time.Second
 	longWait    = 30 * time.Second
 	longestWait = 10 * time.Minute
-	// operationFor bounds one transaction, endFor one that is under way, or begins, when the
+	// operationFor bounds one transaction, endFor one that is in flight, or begins, when the
 	// Starter ends.
 	operationFor, endFor = 10 * time.Second, 3 * time.Second
 )
@@ -147,7 +147,7 @@ const (
 // queue's name.
 const AttributeQueue = "rondo.queue"
 
-// NewStarter makes one. Run has it work.
+// NewStarter makes a Starter. Run runs it.
 func NewStarter(store jobs.Store, broker StartBroker, c StarterConfig) *Starter {
 	for _, d := range []struct {
 		is *time.Duration
@@ -172,15 +172,15 @@ func NewStarter(store jobs.Store, broker StartBroker, c StarterConfig) *Starter 
 	}
 }
 
-// Counts tells what it has done.
+// Counts returns the counts of its work.
 func (s *Starter) Counts() StarterCounts {
 	c := &s.counts
 	return StarterCounts{Started: c.started.Load(), Returned: c.returned.Load(), Died: c.died.Load(),
 		Failed: c.failed.Load()}
 }
 
-// Pushed tells that something was pushed to a queue here, so that it need not be looked for. It
-// does not block.
+// Pushed tells the Starter that a job was pushed here, so that it need not look for it. It does
+// not block.
 func (s *Starter) Pushed(name string) {
 	s.mu.Lock()
 	q := s.queues[name]
@@ -193,7 +193,7 @@ func (s *Starter) Pushed(name string) {
 	}
 }
 
-// Hear gives a store that tells the Starter of what is pushed with it.
+// Hear returns a store that tells the Starter of pushes.
 func (s *Starter) Hear(store jobs.Store) jobs.Store { return heard{store, s} }
 
 type heard struct {
@@ -220,8 +220,8 @@ func (s *Starter) lookSoon() {
 	}
 }
 
-// Run starts instances until the context ends. What is being published then may take the grace
-// still; what is not stored by then goes back at once.
+// Run starts instances until the context ends. The starts that are in flight then have the grace;
+// the others are returned at once.
 func (s *Starter) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -271,7 +271,7 @@ func (s *Starter) forget(list []jobs.Info) {
 	}
 }
 
-// begin has the items of a queue started, if there may be some, and if nobody is at it.
+// begin starts the jobs of a queue, if there may be some, and if no goroutine does already.
 func (s *Starter) begin(ctx context.Context, all *sync.WaitGroup, i jobs.Info) {
 	if i.Settings.Start == nil || !s.mayStart(i) {
 		return
@@ -312,18 +312,18 @@ func (q *starting) limitTo(most float64) {
 	}
 }
 
-// mayStart reports whether it is worth to ask a queue for items.
+// mayStart reports whether it is worth to pop from a queue.
 func (s *Starter) mayStart(i jobs.Info) bool {
 	switch {
 	case i.Exclusive != nil && !i.Exclusive.Expired(i.At):
-		return false // somebody has it, and says when it goes on
+		return false // a client holds it, and its end is known
 	case i.Depth() == 0 && i.Delayed == 0 && i.Locked == 0:
 		return false
 	}
 	return s.ready() && s.known(i)
 }
 
-// ready reports whether the broker can be expected to take something.
+// ready reports whether the broker can be expected to store starts.
 func (s *Starter) ready() bool {
 	err := s.broker.Connected()
 	if err == nil {
@@ -342,8 +342,8 @@ func (s *Starter) ready() bool {
 	return false
 }
 
-// known reports whether somebody can run what a queue starts. What nobody can ever run is known to
-// be wrong.
+// known reports whether an orchestrator can run a queue's orchestration. One with an invalid name
+// counts as known, so that its jobs fail.
 func (s *Starter) known(i jobs.Info) bool {
 	start := i.Settings.Start
 	is := events.CheckName("orchestration", start.Orchestration) != nil ||
@@ -363,7 +363,7 @@ func (s *Starter) known(i jobs.Info) bool {
 	return is
 }
 
-// work starts the items of a queue, batch after batch.
+// work starts the jobs of a queue, batch after batch.
 func (s *Starter) work(ctx context.Context, name string, mode jobs.Mode, q *starting) {
 	var before *batch
 	for n := 0; ; n++ {
@@ -393,26 +393,26 @@ func (s *Starter) work(ctx context.Context, name string, mode jobs.Mode, q *star
 	}
 }
 
-// batch are items that are started together.
+// batch are jobs that are started together.
 type batch struct {
 	jobs.Result
 	lock  string
-	items []jobs.Item
-	// end is how the lock is to end, and started how many of the items were.
+	items []jobs.Job
+	// end is the operation that ends the lock, and started the number of started jobs.
 	end     jobs.Operation
 	started int
 }
 
-// allowed is how many items the rate allows just now. If it is none, it is looked again when it
-// allows one.
+// allowed is the number of jobs that the rate allows now. If it is none, the Starter looks again
+// when it allows one.
 func (s *Starter) allowed(q *starting) int {
 	if q.limit == nil {
 		return startAtOnce
 	}
 	now := time.Now()
 	if tokens := q.limit.TokensAt(now); tokens < 1 {
-		// It is looked that often anyway, and by then the rate may be another. A very low one has a
-		// wait that no time.Duration could hold.
+		// The Starter looks that often anyway, and by then the rate may be another. A very low one
+		// has a wait that no time.Duration could hold.
 		wait := time.Duration(min((1-tokens)/float64(q.limit.Limit())*float64(time.Second), float64(s.config.Every)))
 		s.mu.Lock()
 		q.notTill = now.Add(wait)
@@ -440,15 +440,15 @@ func growing(failures int, most time.Duration) time.Duration {
 	return min(shortWait<<min(failures, 20), most)
 }
 
-// worked notes that the database has done its part.
+// worked notes that the database has answered.
 func (s *Starter) worked(q *starting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q.failed = 0
 }
 
-// change ends the lock of a batch, if there is one, and takes further items, if there are to be
-// some, in one transaction.
+// change ends the lock of a batch, if there is one, and pops further jobs, if count allows some,
+// in one transaction.
 func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, before *batch, count int) (*batch, error) {
 	var operations []jobs.Operation
 	if before != nil {
@@ -466,7 +466,7 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 	lock := jobs.LockID(b)
 	pop := jobs.Pop{Count: count, Bytes: startBytes, LockID: lock, TTL: startTTL, Mode: mode}
 	results, err := s.once(ctx, name, append(operations, pop)...)
-	if err != nil { // it may have happened all the same
+	if err != nil { // its outcome may be unknown
 		undo := append(operations,
 			jobs.Return{LockID: lock, Reason: "the database did not say whether it was handed out"})
 		if results, e := s.do(ctx, name, undo...); e == nil && before != nil {
@@ -480,7 +480,7 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 	r := results[len(results)-1]
 	var locked *jobs.LockedError
 	switch {
-	case errors.As(r.Refused, &locked): // by another orchestrator, or by somebody over HTTP
+	case errors.As(r.Refused, &locked): // by another orchestrator, or by a client over HTTP
 		return nil, nil
 	case r.Refused != nil || len(r.Items) == 0:
 		return nil, r.Refused
@@ -488,8 +488,8 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 	return &batch{Result: r, lock: lock, items: r.Items}, nil
 }
 
-// ended notes what became of the lock of a batch. That it was over already is nothing bad: its
-// items come again, and are found to be started.
+// ended notes the end of a batch's lock. That it was over already does no harm: its jobs are
+// popped again, and the engine finds that they were started.
 func (s *Starter) ended(name string, b *batch, r jobs.Result) {
 	if r.Refused != nil {
 		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name,
@@ -499,11 +499,11 @@ func (s *Starter) ended(name string, b *batch, r jobs.Result) {
 	s.counts.started.Add(int64(b.started))
 	s.counts.returned.Add(int64(len(b.items) - b.started))
 	s.counts.died.Add(int64(r.Died))
-	s.config.Metrics.QueueItems(telemetry.ItemsStarted, b.started)
+	s.config.Metrics.Jobs().Changed(telemetry.JobsStarted, b.started)
 }
 
-// once does operations in one transaction, also when the context has ended: what has begun is
-// brought to an end, so that no lock is left behind.
+// once does operations in one transaction, also when the context has ended: it completes them, so
+// that no lock is left behind.
 func (s *Starter) once(ctx context.Context, name string, operations ...jobs.Operation) ([]jobs.Result, error) {
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationFor)
 	defer cancel()
@@ -515,7 +515,7 @@ func (s *Starter) once(ctx context.Context, name string, operations ...jobs.Oper
 	return s.store.Do(whole, name, operations...)
 }
 
-// do does operations that may be done twice, and tries again if the database fails.
+// do does operations that may be done twice, and retries if the database fails.
 func (s *Starter) do(ctx context.Context, name string,
 	operations ...jobs.Operation) (results []jobs.Result, err error) {
 	if len(operations) == 0 {
@@ -533,7 +533,7 @@ func (s *Starter) do(ctx context.Context, name string,
 }
 
 // start publishes the starts of a batch, and decides how its lock is to end. It reports false if it
-// has ended already.
+// has ended it already.
 func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	if b.Start == nil { // the queue is to start nothing any more
 		b.end = jobs.Return{LockID: b.lock, Reason: "the queue starts nothing any more"}
@@ -543,7 +543,7 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 		return false
 	}
 	var wires []events.Wire
-	var sent, bad []jobs.Item
+	var sent, bad []jobs.Job
 	var why error
 	for _, item := range b.items {
 		w, err := s.encode(name, b, item)
@@ -567,7 +567,7 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 			}
 		}
 	case err != nil:
-		s.giveBack(ctx, name, b, err)
+		s.release(ctx, name, b, err)
 		return false
 	}
 	s.mu.Lock()
@@ -580,8 +580,8 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	return true
 }
 
-// never is how a lock ends of which some items cannot be started.
-func (s *Starter) never(name string, b *batch, bad []jobs.Item, why error) jobs.Return {
+// never returns the operation that ends a lock of which some jobs cannot be started.
+func (s *Starter) never(name string, b *batch, bad []jobs.Job, why error) jobs.Return {
 	r := jobs.Return{LockID: b.lock, Reason: fmt.Sprintf("orchestration %q cannot be started with it: %v",
 		b.Start.Orchestration, why), Delay: longestWait}
 	for _, item := range bad {
@@ -592,8 +592,8 @@ func (s *Starter) never(name string, b *batch, bad []jobs.Item, why error) jobs.
 	return r
 }
 
-// giveBack returns what the broker has not taken.
-func (s *Starter) giveBack(ctx context.Context, name string, b *batch, why error) {
+// release returns the jobs whose starts the broker has not stored.
+func (s *Starter) release(ctx context.Context, name string, b *batch, why error) {
 	r := jobs.Return{LockID: b.lock, Reason: "the broker did not take the start: " + why.Error()}
 	if ctx.Err() != nil {
 		r.Reason = "the orchestrator that was to start it has ended"
@@ -616,7 +616,7 @@ func (s *Starter) giveBack(ctx context.Context, name string, b *batch, why error
 	s.ended(name, b, results[0])
 }
 
-// publish publishes starts within the patience, of which the grace is left when the context ends.
+// publish publishes starts within the patience, or within the grace after the context has ended.
 func (s *Starter) publish(ctx context.Context, wires []events.Wire) error {
 	if len(wires) == 0 {
 		return nil
@@ -631,12 +631,12 @@ func (s *Starter) publish(ctx context.Context, wires []events.Wire) error {
 	return s.broker.Publish(within, wires...)
 }
 
-// encode writes the start of an item. What the orchestrators would refuse is refused here.
-func (s *Starter) encode(name string, b *batch, item jobs.Item) (w events.Wire, err error) {
+// encode encodes the start of a job. It refuses starts that the orchestrators would refuse.
+func (s *Starter) encode(name string, b *batch, item jobs.Job) (w events.Wire, err error) {
 	if err := events.CheckName("orchestration", b.Start.Orchestration); err != nil {
 		return w, err
 	}
-	input := events.Canonical(item.Data)
+	input := codec.Canonical(item.Data)
 	if e := events.CheckPayload("input", input); e != nil {
 		return w, e
 	}
@@ -654,7 +654,7 @@ func (s *Starter) encode(name string, b *batch, item jobs.Item) (w events.Wire, 
 	return w, err
 }
 
-// InstanceOf is the id of the instance that an item starts, and of the message that starts it:
+// InstanceOf is the id of the instance that a job starts, and of the message that starts it:
 // "queue/<queue>/<incarnation>/<item>". The incarnation is the queue's, see [jobs.Info].
 func InstanceOf(name, incarnation string, item int64) string {
 	return "queue/" + name + "/" + incarnation + "/" + strconv.FormatInt(item, 10)

@@ -17,18 +17,18 @@ import (
 	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
-// fakeBroker stores what is published, each id once, as the instances take it.
+// fakeBroker stores published starts, each id once, as the instances take them.
 type fakeBroker struct {
 	mu     sync.Mutex
 	order  []string // the inputs, in the order in which they were first stored
 	stored map[string]events.Message
 	came   int
-	more   chan struct{} // has a value when something was stored, or was to be
+	more   chan struct{} // has a value when a start was stored, or was to be
 
-	away    error                    // nothing is stored, for this reason
-	refuses func(events.Start) error // what is never stored
-	stores  func(events.Start)       // called with what is stored for the first time
-	after   func()                   // called when something was stored
+	away    error                    // if set, it stores nothing
+	refuses func(events.Start) error // the error for starts that are never stored
+	stores  func(events.Start)       // called with a start that is stored for the first time
+	after   func()                   // called after a start was stored
 	blocks  bool                     // it does not answer
 }
 
@@ -91,7 +91,7 @@ func (b *fakeBroker) Publish(ctx context.Context, wires ...events.Wire) error {
 	return nil
 }
 
-// inputs are what was started, in its order.
+// inputs are those of the starts, in their order.
 func (b *fakeBroker) inputs() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func starting(t *testing.T, store jobs.Store, settings jobs.Settings, numbers ..
 	}
 	do(t, store, jobs.Configure{Settings: settings})
 	for _, n := range numbers {
-		do(t, store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(fmt.Sprint(n))}}})
+		do(t, store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage(fmt.Sprint(n))}}})
 	}
 }
 
@@ -124,7 +124,7 @@ func do(t *testing.T, store jobs.Store, operations ...jobs.Operation) []jobs.Res
 	return results
 }
 
-// begin runs a Starter until the test, or whoever calls end, ends it.
+// begin runs a Starter until the test ends, or until the test calls end.
 func begin(t *testing.T, store jobs.Store, b jobserver.StartBroker,
 	c jobserver.StarterConfig) (s *jobserver.Starter, end func()) {
 	t.Helper()
@@ -146,7 +146,7 @@ func begin(t *testing.T, store jobs.Store, b jobserver.StartBroker,
 	return s, end
 }
 
-// eventually waits until the queue stands as it should.
+// eventually waits until the queue has an expected state.
 func eventually(t *testing.T, store jobs.Store, what string, is func(jobs.Info) bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -167,13 +167,13 @@ func eventually(t *testing.T, store jobs.Store, what string, is func(jobs.Info) 
 
 func empty(i jobs.Info) bool { return i.Depth()+i.Locked+i.Delayed+i.Dead == 0 }
 
-func TestItemsStartInstancesInTheirOrder(t *testing.T) {
+func TestJobsStartInstancesInTheirOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		starting(t, s.store, jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil", Version: "2.0.0"}}, 3, 4)
-		do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(`{"sku": "a1"}`), Trace: trace}}})
+		do(t, s.store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage(`{"sku": "a1"}`), Trace: trace}}})
 		do(t, s.store, jobs.Configure{Settings: jobs.Settings{Priorities: 3}})
-		do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("9"), Priority: 1}}})
+		do(t, s.store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("9"), Priority: 1}}})
 		do(t, s.store, jobs.Configure{Settings: jobs.Settings{Priorities: 3,
 			Start: &jobs.Start{Orchestration: "fulfil", Version: "2.0.0"}}})
 		b := newBroker()
@@ -202,7 +202,7 @@ func TestItemsStartInstancesInTheirOrder(t *testing.T) {
 	})
 }
 
-// A queue of the same name that is made later has items of the same numbers. They are others.
+// A queue of the same name that is made later has jobs of the same numbers. They are others.
 func TestAnotherQueueOfTheSameName(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		b := newBroker()
@@ -218,7 +218,7 @@ func TestAnotherQueueOfTheSameName(t *testing.T) {
 	})
 }
 
-// dying is a store whose process dies before something is acknowledged.
+// dying is a store whose process dies before it acknowledges.
 type dying struct {
 	jobs.Store
 	died chan struct{}
@@ -286,7 +286,7 @@ func TestADatabaseLosesAnswers(t *testing.T) {
 			_, end := begin(t, &forgetful{Store: s.store}, b, jobserver.StarterConfig{})
 			eventually(t, s.store, "all are started", func(i jobs.Info) bool {
 				if i.Locked > 0 {
-					s.clock.move(time.Second) // what nobody could return expires
+					s.clock.move(time.Second) // locks that could not be returned expire
 				}
 				return empty(i)
 			})
@@ -319,12 +319,12 @@ func TestTheBrokerIsAway(t *testing.T) {
 	})
 }
 
-// One item that cannot be started does not hold up the others, and its attempts are its own.
-func TestAnItemThatCanNeverBeStarted(t *testing.T) {
+// One job that cannot be started does not hold up the others, and its attempts are its own.
+func TestAJobThatCanNeverBeStarted(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		large := json.RawMessage(`"` + strings.Repeat("x", events.MaxPayload) + `"`)
 		starting(t, s.store, jobs.Settings{MaxAttempts: 2}, 1)
-		do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: large}, {Data: json.RawMessage("2")},
+		do(t, s.store, jobs.Push{Jobs: []jobs.NewJob{{Data: large}, {Data: json.RawMessage("2")},
 			{Data: json.RawMessage("3")}}})
 		b := newBroker()
 		b.refuses = func(s events.Start) error {
@@ -356,8 +356,8 @@ func TestAnItemThatCanNeverBeStarted(t *testing.T) {
 	})
 }
 
-// Without max_attempts it comes again ever more rarely, and those behind it go on.
-func TestAnItemThatCanNeverBeStartedIsNoHurry(t *testing.T) {
+// Without max_attempts it is retried ever more rarely, and those behind it proceed.
+func TestAJobThatCanNeverBeStartedIsNoHurry(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		starting(t, s.store, jobs.Settings{}, 1)
 		b := newBroker()
@@ -372,7 +372,7 @@ func TestAnItemThatCanNeverBeStartedIsNoHurry(t *testing.T) {
 			eventually(t, s.store, "it went back", func(i jobs.Info) bool {
 				return i.Totals.Returned == int64(n+1) && i.Delayed == 1
 			})
-			do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("2")}}})
+			do(t, s.store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("2")}}})
 			eventually(t, s.store, "another one is started", func(i jobs.Info) bool {
 				return i.Totals.Acknowledged == int64(n+1)
 			})
@@ -415,15 +415,15 @@ func TestWhatNobodyKnowsStaysInTheQueue(t *testing.T) {
 	})
 }
 
-func TestTwoProcessesStartEachItemOnce(t *testing.T) {
+func TestTwoProcessesStartEachJobOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
 			starting(t, s.store, jobs.Settings{Mode: mode})
-			var items []jobs.NewItem
+			var items []jobs.NewJob
 			for n := range 500 {
-				items = append(items, jobs.NewItem{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 3})
+				items = append(items, jobs.NewJob{Data: json.RawMessage(fmt.Sprint(n)), Priority: n % 3})
 			}
-			do(t, s.store, jobs.Push{Items: items})
+			do(t, s.store, jobs.Push{Jobs: items})
 			b := newBroker()
 			_, end1 := begin(t, s.store, b, jobserver.StarterConfig{})
 			_, end2 := begin(t, s.store, b, jobserver.StarterConfig{})
@@ -437,7 +437,7 @@ func TestTwoProcessesStartEachItemOnce(t *testing.T) {
 	})
 }
 
-// Who pushes where a Starter is tells it, so that it need not look.
+// A push in the process of a Starter wakes it, so that it need not look.
 func TestWhatIsPushedHereIsStartedAtOnce(t *testing.T) {
 	s := onSQLite(t)
 	starting(t, s.store, jobs.Settings{}, 1)
@@ -445,7 +445,7 @@ func TestWhatIsPushedHereIsStartedAtOnce(t *testing.T) {
 	x, _ := begin(t, s.store, b, jobserver.StarterConfig{Every: time.Hour})
 	eventually(t, s.store, "it is started", empty)
 	for range 20 {
-		do(t, x.Hear(s.store), jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("2")}}})
+		do(t, x.Hear(s.store), jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("2")}}})
 		eventually(t, s.store, "it is started", empty)
 	}
 	if len(b.stored) != 21 {
@@ -466,8 +466,8 @@ func TestTheRateIsKept(t *testing.T) {
 	}
 }
 
-// What is locked when the process is told to end goes back at once, if the broker does not take it
-// within the grace.
+// When the process shuts down, locked jobs are returned at once, if the broker does not store
+// their starts within the grace.
 func TestTheEndGivesBackWhatIsLocked(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		starting(t, s.store, jobs.Settings{}, 1, 2)
@@ -482,11 +482,11 @@ func TestTheEndGivesBackWhatIsLocked(t *testing.T) {
 	})
 }
 
-// Some items of a lock can go back while the others are done.
-func TestSomeItemsOfALockGoBack(t *testing.T) {
+// Some jobs of a lock can go back while the others are done.
+func TestSomeJobsOfALockGoBack(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
-			do(t, s.store, jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
+			do(t, s.store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
 				{Data: json.RawMessage("3")}}})
 			r := do(t, s.store, jobs.Pop{Count: 3, LockID: "a", Mode: mode})
 			r = do(t, s.store, jobs.Return{LockID: "a", Only: []int64{r[0].Items[1].ID, 999}},

@@ -13,12 +13,12 @@ type TLSFiles struct {
 	// Certificate and Key are the server's; the certificate may have others behind it, which lead
 	// to one that clients trust.
 	Certificate, Key string
-	// ClientCA has the authorities of clients' certificates. Empty: nobody is asked for one.
+	// ClientCA has the authorities of clients' certificates. Empty: clients are not asked for one.
 	ClientCA string
 }
 
-// NewTLS makes what [Config.TLS] wants. Where the access file knows no tokens, or there is none,
-// who has no certificate of the authority cannot connect.
+// NewTLS returns the configuration for [Config.TLS]. If the access file has no tokens, or there is
+// none, a client without a certificate of the authority cannot connect.
 func NewTLS(f TLSFiles, access *Access, log *slog.Logger) (*tls.Config, error) {
 	return newTLS(f, access, log, time.Now)
 }
@@ -38,7 +38,7 @@ func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time) 
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,
-		// A server wants to see one before it serves; connections get that of the moment.
+		// net/http requires a certificate before it serves; connections get the current one.
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return &files.get().Certificates[0], nil
 		},
@@ -55,8 +55,8 @@ func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time) 
 
 var protocols = []string{"h2", "http/1.1"}
 
-// tlsOf makes a configuration of what is in the files: certificate, key and, if there is one,
-// authorities.
+// tlsOf makes a configuration from the contents of the files: certificate, key and, if there is
+// one, authorities.
 func tlsOf(data [][]byte, now func() time.Time) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(data[0], data[1])
 	if err != nil {
@@ -69,8 +69,7 @@ func tlsOf(data [][]byte, now func() time.Time) (*tls.Config, error) {
 		if !c.ClientCAs.AppendCertsFromPEM(data[2]) {
 			return nil, errors.New("the authorities of clients: there is no certificate in PEM in the file")
 		}
-		// A session that is resumed would be believed without asking whether its authority is still
-		// one.
+		// A resumed session would be trusted without a check whether its authority still is.
 		c.SessionTicketsDisabled = true
 	}
 	return c, nil

@@ -7,7 +7,8 @@ import (
 )
 
 func TestConfigTellsEverythingThatIsWrong(t *testing.T) {
-	c := Config{MaxInstances: -1, MaxBatch: -1, Grace: -time.Second, KeepEnded: -1, MaxMessages: 10}.withDefaults()
+	c := Config{Memory: Memory{MaxInstances: -1, MaxMessages: 10}, Commit: Commit{MaxTurns: -1},
+		ShutdownTimeout: -time.Second, Retention: -1}.withDefaults()
 	err := c.check()
 	if err == nil {
 		t.Fatal("nothing is wrong")

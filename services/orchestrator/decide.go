@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -10,33 +11,34 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// decision is a turn with the messages it promises as the broker takes them.
+// decision is a turn with its messages, encoded for the broker.
 type decision struct {
 	entry    *entry
 	turn     round.Turn
-	promises []events.Wire
+	messages []events.Wire
 	events   int
 	bytes    int   // about as much as it writes
-	err      error // what it promises cannot be written
+	err      error // its messages cannot be encoded
 
-	told                 *told     // for whoever follows the trace, if anybody does
+	traced               *traced   // for the spans of the round; nil: it is not traced
 	committed, published time.Time // when that was done
 	batch                int       // turns that were committed together
 
 	// For metrics:
 	times    times
-	repeated map[string]bool // the ids of the messages that start something again and again
+	repeated map[string]bool // the ids of starts that a schedule has published
 
-	refused  time.Time // when others were let go first, because the store did not take it alone again and again
-	refusals int       // how often
-	tries    int       // since it is taken for why
+	retry turnRetry
 }
 
-// deciders are the goroutines that let code go on. One whose code does not come back is lost, and
-// another takes its place.
+// deciders are the goroutines that run the code of rounds. One whose code does not return is lost,
+// and another takes its place.
 type deciders struct {
-	o    *Orchestrator
-	jobs chan *entry
+	config deciderConfig
+	rounds *roundMetrics
+	log    *slog.Logger
+	jobs   chan *entry
+	done   chan *decision // to the loop
 
 	mu      sync.Mutex
 	watcher *watcher
@@ -45,9 +47,19 @@ type deciders struct {
 	limit   int
 }
 
+// deciderConfig has the settings of the deciders.
+type deciderConfig struct {
+	concurrency              int
+	runawayAfter, stuckAfter time.Duration
+	prefix                   string
+	now                      func() time.Time
+	cpu                      func() (used time.Duration, known bool)
+	traced                   bool // spans of rounds are exported
+}
+
 // job is a round that is being decided.
 type job struct {
-	entry       *entry // of which what is known stays as it is while the job goes on
+	entry       *entry // its known fields do not change while the job runs
 	live        *round.Instance
 	seen        *clocks // when the watch saw it first
 	interrupted bool
@@ -60,34 +72,36 @@ const maxLost = 16
 // jobsAhead is how many jobs wait for the deciders, so that these need not wait for the loop.
 const jobsAhead = 64
 
-func newDeciders(o *Orchestrator) *deciders {
-	used, _ := o.config.CPU()
+func newDeciders(config deciderConfig, rounds *roundMetrics, log *slog.Logger) *deciders {
+	used, _ := config.cpu()
 	return &deciders{
-		o: o, jobs: make(chan *entry, jobsAhead), busy: make(map[*job]bool), limit: maxLost,
-		watcher: newWatcher(o.config.RunawayAfter/watchTicks, time.Now(), used),
+		config: config, rounds: rounds, log: log, jobs: make(chan *entry, jobsAhead), done: make(chan *decision, 64),
+		busy: make(map[*job]bool), limit: maxLost,
+		watcher: newWatcher(config.runawayAfter/watchTicks, time.Now(), used),
 	}
 }
 
-// run decides until the context ends. It does not wait for code that does not come back.
-func (d *deciders) run(ctx context.Context) {
+// run decides until the context ends. It does not wait for code that does not return, and calls
+// stuck for its instance.
+func (d *deciders) run(ctx context.Context, stuck func(ctx context.Context, e *entry)) {
 	var wait sync.WaitGroup
-	for range d.o.config.Deciders {
+	for range d.config.concurrency {
 		wait.Go(func() { d.work(ctx) })
 	}
-	tick := time.NewTicker(d.o.config.RunawayAfter / watchTicks)
+	tick := time.NewTicker(d.config.runawayAfter / watchTicks)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			d.mu.Lock()
-			stuck := len(d.busy)
+			left := len(d.busy)
 			d.mu.Unlock()
-			if stuck == 0 {
+			if left == 0 {
 				wait.Wait()
 			}
 			return
 		case <-tick.C:
-			d.watch(ctx, &wait)
+			d.watch(ctx, &wait, stuck)
 		}
 	}
 }
@@ -115,7 +129,7 @@ func (d *deciders) work(ctx context.Context) {
 				return
 			}
 			select {
-			case d.o.loop.decided <- out:
+			case d.done <- out:
 			case <-ctx.Done():
 				j.live.Evict()
 				return
@@ -129,7 +143,7 @@ func (d *deciders) work(ctx context.Context) {
 
 // decide runs one round.
 func (d *deciders) decide(e *entry) *decision {
-	now := events.Instant(d.o.config.Now())
+	now := events.Instant(d.config.now())
 	inbox := make([]round.Delivery, len(e.taken))
 	for i, t := range e.taken {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts),
@@ -143,18 +157,18 @@ func (d *deciders) decide(e *entry) *decision {
 	out := &decision{entry: e, turn: e.live.Decide(inbox, now)}
 	x.undecided = time.Now()
 	out.times = x
-	if d.o.config.Tracer != nil && isTraced(&out.turn) {
-		out.told = tell(e, out.turn.Receipts, hydrated, x)
+	if d.config.traced && isTraced(&out.turn) {
+		out.traced = trace(e, out.turn.Receipts, hydrated, x)
 	}
-	d.o.measureRound(out, hydrated)
-	prefix := d.o.broker.Prefix()
+	d.rounds.decided(out, hydrated)
+	prefix := d.config.prefix
 	for _, m := range out.turn.Messages {
 		w, err := events.Encode(prefix, m)
 		if err != nil {
 			out.err = fmt.Errorf("a message to %q cannot be written: %w", m.Instance, err)
 			break
 		}
-		out.promises = append(out.promises, w)
+		out.messages = append(out.messages, w)
 		out.bytes += len(w.Body) + 512
 	}
 	for _, x := range out.turn.Executions {
@@ -164,6 +178,28 @@ func (d *deciders) decide(e *entry) *decision {
 		}
 	}
 	return out
+}
+
+// evictRest evicts the instances that no decider has started with, or whose decisions the loop has
+// not taken. The loop and the deciders have ended; a decider that still runs ends its own.
+func (d *deciders) evictRest(evict func(e *entry)) {
+	for {
+		select {
+		case e := <-d.jobs:
+			evict(e)
+		case x := <-d.done:
+			evict(x.entry)
+		default:
+			return
+		}
+	}
+}
+
+// lostNow counts the goroutines in which the code of an instance has not returned.
+func (d *deciders) lostNow() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
 }
 
 // live tells whether enough goroutines are left.

@@ -11,70 +11,73 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// Whether an instance has taken a message before, its current execution may not know (see
-// round.Former). Then the histories of the executions before are read, as far back as the message
-// tells that it was sent, and the message is decided again.
+// The current execution may not know whether the instance has taken a message before (see
+// round.Former). Then the orchestrator reads the histories of the executions before, back to the
+// time at which the message says that it was sent, and decides the message again.
 
 const (
-	// maxFormerReads is how many instances are read about at once.
+	// maxFormerReads bounds the instances whose former executions are read at once.
 	maxFormerReads = 2
 	// formerWithin bounds one attempt to read.
 	formerWithin = time.Minute
-	// maxFormerExecutions and maxFormerEvents bound what is read of one instance: a message that
-	// tells of a time longer ago is dead-lettered.
+	// maxFormerExecutions and maxFormerEvents bound the read of one instance: a message that was
+	// sent longer ago is dead-lettered.
 	maxFormerExecutions, maxFormerEvents = 4096, 400_000
 	// formerPage is how many events are read at once.
 	formerPage = 1000
 )
 
-// formerRead is what a read of former executions has brought.
+// formerRead is the outcome of a read of former executions.
 type formerRead struct {
 	entry  *entry
 	former *round.Former
 	err    error
 }
 
-// askFormer has former executions read before the instance is decided again.
-func (l *loop) askFormer(e *entry, q round.Question) {
-	e.stage, e.question = asking, q
-	l.toAsk = append(l.toAsk, e)
+// formerStore reads histories. [history.Reader] implements it.
+type formerStore interface {
+	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
 }
 
-// startAsking begins to read what was asked for.
-func (l *loop) startAsking(ctx context.Context) {
-	for len(l.toAsk) > 0 && l.asks < maxFormerReads {
-		e, former := l.toAsk[0], l.toAsk[0].former
-		l.toAsk = l.toAsk[1:]
-		l.asks++
+// formerReader reads former executions. The goroutine of the loop calls add, start and land.
+type formerReader struct {
+	store formerStore
+	done  chan *formerRead // to the loop
+
+	waiting  []*entry
+	inFlight int
+}
+
+// busy reports whether instances wait for a read or are being read.
+func (f *formerReader) busy() bool { return f.inFlight+len(f.waiting) > 0 }
+
+// add has former executions of an instance read.
+func (f *formerReader) add(e *entry, q round.Question) {
+	e.move(needFormer)
+	e.question = q
+	f.waiting = append(f.waiting, e)
+}
+
+// start starts the reads that instances wait for.
+func (f *formerReader) start(ctx context.Context) {
+	for len(f.waiting) > 0 && f.inFlight < maxFormerReads {
+		e, former := f.waiting[0], f.waiting[0].former
+		f.waiting = f.waiting[1:]
+		f.inFlight++
 		go func() {
-			former, err := l.o.readFormer(ctx, e.id, e.question, former)
-			l.answered <- &formerRead{e, former, err}
+			former, err := f.read(ctx, e.id, e.question, former)
+			f.done <- &formerRead{e, former, err}
 		}()
 	}
 }
 
-// takeFormer goes on with an instance whose former executions were read.
-func (l *loop) takeFormer(x *formerRead) {
-	l.asks--
-	e := x.entry
-	e.stage = idle
-	if x.err != nil {
-		l.of(e).Warn("former executions could not be read; trying again",
-			"execution", e.question.Execution, "error", x.err)
-		if !l.draining {
-			l.pause(e, loadAgain)
-			return
-		}
-	}
-	if x.err == nil {
-		e.former = x.former
-	}
-	l.advance(e)
-}
+// land records that a read is not in flight any more.
+func (f *formerReader) finish() { f.inFlight-- }
 
-// readFormer reads what executions before one have taken in, beginning with what is known already.
-// What cannot be read now is an error, what can never be read is noted as missing.
-func (o *Orchestrator) readFormer(
+// read reads which messages the executions before one have taken, starting from the known
+// ones. A history that cannot be read now is an error; one that can never be read is noted as
+// missing.
+func (f *formerReader) read(
 	ctx context.Context, instance string, q round.Question, known *round.Former,
 ) (*round.Former, error) {
 	ctx, cancel := context.WithTimeout(ctx, formerWithin)
@@ -89,7 +92,7 @@ func (o *Orchestrator) readFormer(
 			former.Missing(fmt.Sprintf("that was more than %d executions or %d events ago", executions, read))
 			break
 		}
-		all, err := o.readExecution(ctx, instance, x)
+		all, err := f.readExecution(ctx, instance, x)
 		switch {
 		case errors.Is(err, history.ErrNoInstance), errors.Is(err, history.ErrNoExecution),
 			history.ClassOf(err) == history.Corrupt:
@@ -104,10 +107,10 @@ func (o *Orchestrator) readFormer(
 	return former, nil
 }
 
-func (o *Orchestrator) readExecution(ctx context.Context, instance string, execution int64) ([]events.Event, error) {
+func (f *formerReader) readExecution(ctx context.Context, instance string, execution int64) ([]events.Event, error) {
 	var all []events.Event
 	for {
-		page, err := o.store.Events(ctx, instance, execution, int64(len(all)), formerPage)
+		page, err := f.store.Events(ctx, instance, execution, int64(len(all)), formerPage)
 		if err != nil {
 			return nil, err
 		}

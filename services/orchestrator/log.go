@@ -7,13 +7,11 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// of gives the logger for what is said about an instance.
-func (l *loop) of(e *entry) *slog.Logger { return telemetry.LogOf(l.o.log, e.id, e.known.row()) }
-
-// about is what a message that was not taken is about.
+// about returns the log attributes that name a message: its subject, and its instance if known.
 func about(d broker.Delivery) []any {
 	about := []any{"subject", d.Subject}
 	if to, err := events.DecodeToken(d.Subject[strings.LastIndexByte(d.Subject, '.')+1:]); err == nil &&
@@ -23,7 +21,7 @@ func about(d broker.Delivery) []any {
 	return about
 }
 
-// placeOf is the place in a trace that a message names; none if it names none.
+// placeOf returns the trace context of a message; zero if it has none.
 func placeOf(d broker.Delivery) events.Trace {
 	if v := d.Header[events.HeaderTrace]; len(v) > 0 {
 		t, _ := events.ParseTrace(v[0])
@@ -32,13 +30,19 @@ func placeOf(d broker.Delivery) events.Trace {
 	return events.Trace{}
 }
 
-// log writes what the code has logged, and what an operator should know.
-func (l *loop) log(t *round.Turn) {
-	telemetry.LogTurn(l.o.config.CodeLogger, t)
+// turnLog writes what turns log.
+type turnLog struct {
+	code, service *slog.Logger
+	texts         texts
+}
+
+// write writes the logs of the code, and warnings and faults for the operator.
+func (l *turnLog) write(t *round.Turn) {
+	telemetry.LogTurn(l.code, t)
 	if t.LogsDropped == 0 && len(t.Warnings) == 0 && t.Fault == nil {
 		return
 	}
-	log := telemetry.LogOf(l.o.log, t.Instance, t.Row)
+	log := telemetry.LogOf(l.service, t.Instance, t.Row)
 	if t.LogsDropped > 0 {
 		log.Warn("an orchestration logs too much in one round", "dropped", t.LogsDropped)
 	}
@@ -47,41 +51,40 @@ func (l *loop) log(t *round.Turn) {
 	}
 	if t.Fault != nil {
 		log.Error("an instance was stopped by the engine", "status", t.Row.Status, "kind", t.Fault.Kind, "error",
-			l.o.fault(t.Fault))
+			l.texts.fault(t.Fault))
 	}
 }
 
-// fault is what is logged of why an instance was stopped. The text is the engine's own, or that of
-// a panic, or of what could not be read: then it may be or have the data of users.
-func (o *Orchestrator) fault(e *events.Error) string {
+// texts returns the loggable forms of texts that may have users' data.
+type texts struct{ payloads bool } // logs may have payloads
+
+// fault returns the loggable text of a fault. The engine's own texts are logged as they are. Other
+// texts, such as those of panics and decoding errors, may have users' data.
+func (x texts) fault(e *failure.Error) string {
 	switch e.Kind {
-	case events.Nondeterminism, events.Runaway, events.Deadlock, events.LimitExceeded, events.Unregistered,
-		events.Poison:
+	case failure.Nondeterminism, failure.Runaway, failure.Deadlock, failure.LimitExceeded, failure.Unregistered,
+		failure.Poison:
 		return e.Error()
+	default:
 	}
-	return o.text(e.Error())
+	return x.text(e.Error())
 }
 
-// detail is what is logged of why a message was not taken. Most of it is made of names and numbers;
-// what a decoder says has parts of what it could not decode.
-func (o *Orchestrator) detail(reason, detail string) string {
+// detail returns the loggable text of why a message was not taken. Most of these texts have only
+// names and numbers; a decoding error has parts of the data.
+func (x texts) detail(reason, detail string) string {
 	switch r := round.Reason(reason); r {
 	case round.CannotRead, round.TriedTooOften, reasonMalformed, reasonUnstorable:
-		return o.text(detail)
+		return x.text(detail)
+	default:
 	}
 	return detail
 }
 
-// text is what is logged of a text that may have the data of users in it.
-func (o *Orchestrator) text(s string) string {
-	if o.config.LogPayloads || s == "" {
+// text returns s, which may have users' data, or its digest unless logs may have payloads.
+func (x texts) text(s string) string {
+	if x.payloads || s == "" {
 		return s
 	}
 	return events.Digest(s)
 }
-
-// Why messages are dead-lettered before a round has seen them, or after it.
-const (
-	reasonMalformed  = "malformed"
-	reasonUnstorable = "unstorable"
-)

@@ -2,257 +2,160 @@ package orchestrator
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator/report"
 )
 
-// item is a message for an instance, from when it came until it is settled.
-type item struct {
-	message events.Message
-	// delivery is how it came. Its Hold is nil if this process says it to itself.
-	delivery broker.Delivery
-	attempts int
-	handed   bool // by another orchestrator, which cannot run it
-	suspect  bool // it may kill the process: it is decided alone
-	blocked  bool // a suspect whose turn has not come
-	counted  bool // the attempt is counted against it
-	doubtful bool // nobody knows whether it was taken before
-	void     bool // the broker has lost it, and counts from one again: settling it would settle another one
-	arrived  time.Time
-	extended time.Time
-	starts   <-chan struct{} // of a start that takes room from others: where it came from
+// stepRunner runs inline steps. [steps.Runner] implements it.
+type stepRunner interface {
+	// Start runs a step, unless it runs already.
+	Start(instance string, row round.Row, s round.Step)
+	// Cancel stops a step of an instance, Drop all of them.
+	Cancel(instance string, ref round.StepRef)
+	Drop(instance string)
+	// Has reports whether an instance has steps that are not done.
+	Has(instance string) bool
 }
 
-// free makes room for another start.
-func (i *item) free() {
-	if i.starts != nil {
-		<-i.starts
-		i.starts = nil
+// loopConfig has the settings of the loop.
+type loopConfig struct {
+	ackWait     time.Duration
+	maxInbox    int // messages of one round
+	maxAttempts int // of a message, in rounds
+	stuckAfter  time.Duration
+	measured    bool // gauges of the memory are exported
+}
+
+// readyQueue is the instances that wait for a decider, with the messages of their rounds.
+type readyQueue struct {
+	jobs    chan<- *entry
+	waiting []*entry
+}
+
+func (q *readyQueue) add(e *entry) {
+	e.move(takeRound)
+	q.waiting = append(q.waiting, e)
+}
+
+// next returns the channel of the deciders and the first instance, both nil if none waits.
+func (q *readyQueue) next() (chan<- *entry, *entry) {
+	if len(q.waiting) == 0 {
+		return nil, nil
+	}
+	return q.jobs, q.waiting[0]
+}
+
+// give sends instances to the deciders while their channel has room. That is much cheaper than a
+// select over all channels of the loop for each of them.
+func (q *readyQueue) give() {
+	for len(q.waiting) > 0 {
+		select {
+		case q.jobs <- q.waiting[0]:
+			q.gave()
+		default:
+			return
+		}
 	}
 }
 
-// inside reports whether the message never was in the broker.
-func (i *item) inside() bool { return i.delivery.Hold == nil }
-
-// hold is how to settle it.
-func (i *item) hold() broker.Hold {
-	if i.void {
-		return noHold{}
-	}
-	return i.delivery.Hold
+// gave notes that a decider has, or will have, the first instance.
+func (q *readyQueue) gave() {
+	q.waiting[0].move(startRound)
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
 }
 
-// settling is the delivery with how to settle it.
-func (i *item) settling() broker.Delivery {
-	d := i.delivery
-	d.Hold = i.hold()
-	return d
-}
-
-// noHold settles nothing.
-type noHold struct{}
-
-func (noHold) Ack()               {}
-func (noHold) Nak(time.Duration)  {}
-func (noHold) InProgress()        {}
-func (noHold) AckSubject() string { return "" }
-
-// size is about how much memory it takes.
-func (i *item) size() int64 { return int64(len(i.delivery.Body)) + 512 }
-
-// stage is where an instance is just now.
-type stage uint8
-
-const (
-	idle stage = iota
-	queued
-	loading
-	ready
-	deciding
-	committing
-	checking
-	pausing
-	asking
-)
-
-// entry is an instance that this process knows of. Everything in it belongs to the loop, except for
-// live while the stage is deciding.
-type entry struct {
-	id        string
-	partition int
-	foreign   bool // its messages are handed over by the owner of its partition
-	stuck     bool // its code does not come back
-	stage     stage
-	live      *round.Instance // nil: to be loaded
-	fresh     bool            // live was loaded for the next round, so it is as the store has it
-	known     known           // of its row, as it was loaded or committed last
-	waiting   []*item         // in their order
-	taken     []*item         // of the round that is under way
-	conflicts int             // in a row
-	weight    int64           // about how much memory live takes
-	place     *list.Element   // among those that may be forgotten
-	question  round.Question  // what is asked, while the stage is asking, and
-	former    *round.Former   // what was asked before; nil if nothing was
-}
-
-// known is what is needed of a row beside rounds. The whole row is in the live instance, and there
-// are many entries.
-type known struct {
-	incarnation, name, version, trace, startMessage string
-	status                                          round.Status
-	execution, historyBytes                         int64
-	engine                                          int
-}
-
-func knownOf(r *round.Row) known {
-	return known{r.Incarnation, r.Name, r.Version, r.Trace, r.StartMessage, r.Status, r.Execution,
-		r.HistoryBytes, r.Engine}
-}
-
-// row is a row with that.
-func (k *known) row() round.Row {
-	return round.Row{
-		Incarnation: k.incarnation, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage,
-		Status:    k.status,
-		Execution: k.execution, HistoryBytes: k.historyBytes, Engine: k.engine,
-	}
-}
-
-// loop is the one that knows of everything. All its fields belong to its goroutine, except for
-// those at the end.
+// loop moves the instances in memory from one stage to the next. All its fields belong to its
+// goroutine, except for those at the end.
 type loop struct {
-	o *Orchestrator
+	config   loopConfig
+	table    *instances
+	held     *heldMessages
+	ready    *readyQueue
+	deciders *deciders
+	loader   *loader
+	former   *formerReader
+	noops    *noops
+	commits  *committer
+	settler  *settler
+	steps    stepRunner
+	wake     func(instance string) // where the instance goes on
+	spans    *spans
+	rounds   *roundMetrics
+	turnLog  *turnLog
+	log      *slog.Logger
+	in       chan *item // from the broker; not read while too much is in memory
 
-	entries map[string]*entry
-	held    map[uint64]*item // what came from the broker, by place
-	bytes   int64            // of what is held
-	owned   map[int]bool     // partitions
-	resting *list.List       // entries that may be forgotten, the one used last in front
-	alive   int              // entries with a live instance
-	weight  int64            // about how much memory those take
-
-	toLoad   []*entry
-	loads    int // under way
-	loadMost int // how many instances one of them reads at most, after one that failed; 0: as many as may be
-	toDecide []*entry
-	toCommit []*decision
-	commits  int // under way
-	slow     slowness
-	lull     lull
-	toCheck  []*decision
-	checks   int
-	toAsk    []*entry
-	asks     int
-	draining bool
-	drained  chan struct{}
-	ended    chan struct{} // closed when it turns no more
-
-	// How the others tell the loop something.
-	starts    chan struct{} // has one for each start that is held
-	in        chan *item    // from the broker; not read while too much is in memory
-	own       chan func(*loop)
-	decided   chan *decision
-	loaded    chan *loaded
-	committed chan *committed
-	checked   chan *checked
-	answered  chan *formerRead
-
-	turned      atomic.Int64 // when the loop turned last, in Unix nanoseconds
-	commitFault atomic.Pointer[commitFault]
-	holds       atomic.Pointer[holds] // what is in memory, for metrics
+	calls   *calls
+	drained chan struct{} // closed once a drain is done
+	pulse   pulse
+	counted atomic.Pointer[report.Memory] // for metrics
 }
 
-// commitFault is why nothing can be committed, and since when.
-type commitFault struct {
-	since time.Time
-	err   error
-}
-
-func newLoop(o *Orchestrator) *loop {
-	return &loop{
-		o: o, entries: make(map[string]*entry), held: make(map[uint64]*item), owned: make(map[int]bool),
-		resting: list.New(), drained: make(chan struct{}), ended: make(chan struct{}),
-		starts: make(chan struct{}, maxStarts), in: make(chan *item, 1024), own: make(chan func(*loop), 1024),
-		decided: make(chan *decision, 64), loaded: make(chan *loaded, maxLoads),
-		committed: make(chan *committed, maxCommits), checked: make(chan *checked, 1),
-		answered: make(chan *formerRead, maxFormerReads),
-	}
-}
-
-// run turns until the context ends. Each time, something has come or is done; then everything that
-// can begin begins.
+// run loops until the context ends. Each iteration takes one message or outcome, and then starts
+// every operation that can start.
 func (l *loop) run(ctx context.Context) {
-	tick := time.NewTicker(min(l.o.broker.InboxWait()/4, time.Second))
+	tick := time.NewTicker(min(l.config.ackWait/4, time.Second))
 	defer tick.Stop()
-	defer l.forgetAll()
-	defer close(l.ended)
+	defer l.table.evictAll()
+	defer close(l.calls.ended)
 	l.lookAtSelf()
 	for {
-		l.turned.Store(time.Now().UnixNano())
+		l.pulse.beat()
 		in := l.in
-		if l.full() || l.draining {
+		if l.held.full() || l.table.draining {
 			in = nil
 		}
-		l.giveJobs()
-		var jobs chan<- *entry
-		var next *entry
-		if len(l.toDecide) > 0 {
-			jobs, next = l.o.deciders.jobs, l.toDecide[0]
-		}
+		l.ready.give()
+		jobs, next := l.ready.next()
 		select {
 		case <-ctx.Done():
 			return
 		case i := <-in:
 			l.arrive(i)
 			l.arriveMore()
-		case f := <-l.own:
-			f(l)
+		case f := <-l.calls.waiting:
+			f()
 		case jobs <- next:
-			l.gaveJob()
-		case d := <-l.decided:
+			l.ready.gave()
+		case d := <-l.deciders.done:
 			l.takeDecision(d)
 			l.takeMoreDecisions()
-		case x := <-l.loaded:
+		case x := <-l.loader.done:
 			l.takeLoaded(x)
-		case x := <-l.committed:
+		case x := <-l.commits.done:
 			l.takeCommitted(ctx, x)
-		case x := <-l.checked:
+		case x := <-l.noops.done:
 			l.takeChecked(x)
-		case x := <-l.answered:
+		case x := <-l.former.done:
 			l.takeFormer(x)
 		case <-tick.C:
-			l.touch()
+			l.held.touch(time.Now(), l.config.ackWait/3)
 			l.lookAtSelf()
 		}
-		l.startLoads(ctx)
-		l.startCommit(ctx)
-		l.startCheck(ctx)
-		l.startAsking(ctx)
+		l.loader.start(ctx)
+		l.commits.start(ctx, l.table.draining)
+		l.noops.start(ctx)
+		l.former.start(ctx)
 		l.endDrain()
 	}
 }
 
-// maxStarts bounds the starts that are in memory, which is how many are before what instances that
-// run wait for. It is enough for full batches.
-const maxStarts = 256
+// ---- Messages.
 
-// full reports whether enough is in memory.
-func (l *loop) full() bool {
-	return len(l.held) >= l.o.config.MaxMessages || l.bytes >= l.o.config.MaxMessageBytes
-}
-
-// arriveMore takes what has come already, so that it shares batches.
+// arriveMore takes the messages that have arrived already, so that they share batches.
 func (l *loop) arriveMore() {
 	for range cap(l.in) {
-		if l.full() {
+		if l.held.full() {
 			return
 		}
 		select {
@@ -264,110 +167,71 @@ func (l *loop) arriveMore() {
 	}
 }
 
-// giveJobs hands out what is to be decided, as long as somebody takes it at once. That is much
-// cheaper than to wait for all things with each of them, and so is takeMoreDecisions.
-func (l *loop) giveJobs() {
-	for len(l.toDecide) > 0 {
-		select {
-		case l.o.deciders.jobs <- l.toDecide[0]:
-			l.gaveJob()
-		default:
-			return
-		}
-	}
-}
-
-func (l *loop) gaveJob() {
-	l.toDecide[0].stage = deciding
-	l.toDecide[0] = nil
-	l.toDecide = l.toDecide[1:]
-}
-
-// takeMoreDecisions takes what was decided already, so that it shares batches.
-func (l *loop) takeMoreDecisions() {
-	for {
-		select {
-		case d := <-l.decided:
-			l.takeDecision(d)
-		default:
-			return
-		}
-	}
-}
-
-// tell has the loop do something. It gives up when the context or the loop ends.
-func (l *loop) tell(ctx context.Context, f func(*loop)) {
-	select {
-	case l.own <- f:
-	case <-l.ended:
-	case <-ctx.Done():
-	}
-}
-
-// ask has the loop do something and waits until it has. It reports false when the context or the
-// loop has ended first.
-func (l *loop) ask(ctx context.Context, f func(*loop)) bool {
-	done := make(chan struct{})
-	l.tell(ctx, func(l *loop) {
-		f(l)
-		close(done)
-	})
-	select {
-	case <-done:
-		return true
-	case <-l.ended:
-		return false
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // arrive takes a message from the broker.
 func (l *loop) arrive(i *item) {
-	if before := l.held[i.delivery.Sequence]; before != nil {
-		if before.delivery.StoredAt.Equal(i.delivery.StoredAt) {
-			i.free()
-			return // it is here already: how that one is settled counts
-		}
-		l.bytes -= before.size()
-		before.void = true
-		delete(l.held, i.delivery.Sequence)
+	if l.held.isDuplicate(i) {
+		i.free()
+		return // the first delivery will be settled
 	}
-	if l.draining || !i.handed && !l.owned[i.delivery.Partition] {
+	if l.table.draining || !i.handed && !l.table.owned[i.delivery.Partition] {
 		i.free()
 		i.delivery.Hold.Nak(0)
 		return
 	}
-	l.held[i.delivery.Sequence] = i
-	l.bytes += i.size()
-	e := l.entries[i.message.Instance]
-	if e == nil {
-		e = &entry{id: i.message.Instance}
-		l.entries[e.id] = e
-	}
+	l.held.add(i)
+	e := l.table.obtain(i.message.Instance)
 	e.partition, e.foreign = i.delivery.Partition, i.handed
 	e.waiting = append(e.waiting, i)
 	if e.stuck {
-		l.returnWaiting(e, l.o.config.StuckAfter)
+		l.returnWaiting(e, l.config.stuckAfter)
 	}
 	l.advance(e)
 }
 
-// setStuck notes that the code of an instance does not come back. What waits for it must not take
-// the room of others, nor hold up the other suspects.
-func (l *loop) setStuck(e *entry) {
-	if e.stage != deciding {
-		return // it has come back after all
-	}
-	e.stuck = true
-	for _, i := range e.taken {
-		l.o.suspects.letGo(i)
-	}
-	l.returnWaiting(e, l.o.config.StuckAfter)
+// deliver takes the result of an inline step. Any goroutine may call it.
+func (l *loop) deliver(ctx context.Context, m events.Message) {
+	i := &item{message: m, arrived: time.Now()}
+	l.calls.run(ctx, func() {
+		if e := l.table.entries[m.Instance]; e != nil && !l.table.draining {
+			e.waiting = append(e.waiting, i)
+			l.advance(e)
+			return
+		}
+		l.wake(m.Instance) // it moves
+	})
 }
 
-// returnWaiting gives back what waits for an instance, to come again later. What this process has
-// said to it itself stays only if its code may come back.
+// unblock lets a quarantined message be decided, as its given attempt. Any goroutine may call it.
+func (l *loop) unblock(ctx context.Context, i *item, attempt int) {
+	l.calls.run(ctx, func() {
+		i.attempts, i.blocked = attempt, false
+		if e := l.table.entries[i.message.Instance]; e != nil {
+			l.advance(e)
+		}
+		if !l.held.has(i) { // nacked meanwhile
+			l.settler.quarantine.settled(i)
+		}
+	})
+}
+
+// setStuck notes that the code of an instance does not return. Messages that wait for it must not
+// take the room of others, nor delay the other quarantined messages. Any goroutine may call it.
+func (l *loop) setStuck(ctx context.Context, e *entry) {
+	l.calls.run(ctx, func() {
+		if e.stage != deciding {
+			return // it has returned after all
+		}
+		e.stuck = true
+		for _, i := range e.taken {
+			l.settler.quarantine.letGo(i)
+		}
+		l.returnWaiting(e, l.config.stuckAfter)
+	})
+}
+
+// returnWaiting nacks the messages that wait for an instance, in their order, with a delay. It
+// keeps messages of this process to itself only if the instance is stuck, because its code may
+// still return.
 func (l *loop) returnWaiting(e *entry, after time.Duration) {
 	var inside []*item
 	for _, i := range e.waiting {
@@ -375,222 +239,363 @@ func (l *loop) returnWaiting(e *entry, after time.Duration) {
 			inside = append(inside, i)
 			continue
 		}
-		l.settled(i)
-		l.o.returned.note(i.delivery, after)
-		i.hold().Nak(after)
+		l.settler.nack(i, after)
 	}
 	e.waiting = nil
 	switch {
-	case e.stuck && !l.draining:
+	case e.stuck && !l.table.draining:
 		e.waiting = inside
 	case len(inside) > 0: // the result of a step, say, is lost
-		l.o.wakeElsewhere(e.id)
+		e.behind = true
+		l.wake(e.id)
 	}
 }
 
-// arriveFromStep takes the result of an inline step.
-func (l *loop) arriveFromStep(i *item) {
-	if e := l.entries[i.message.Instance]; e != nil && !l.draining {
-		e.waiting = append(e.waiting, i)
-		l.advance(e)
-		return
-	}
-	l.o.wakeElsewhere(i.message.Instance) // it moves
-}
+// ---- From one stage to the next.
 
-// advance does what is next for an instance that is idle.
+// advance starts the next stage of an idle instance.
 func (l *loop) advance(e *entry) {
 	if e.stage != idle {
 		return
 	}
-	if !e.foreign && !l.owned[e.partition] || l.draining {
-		l.giveBack(e)
+	if !l.table.keeps(e) {
+		l.returnWaiting(e, 0)
+	}
+	if e.behind { // its partition may be back: the replay runs the step again
+		l.table.evict(e)
+		e.behind = false
 	}
 	switch {
 	case len(e.waiting) == 0:
-		l.rest(e)
+		l.table.park(e)
 	case e.waiting[0].blocked:
-		l.unrest(e)
-	case e.live == nil && l.startsAnew(e):
-		l.unrest(e)
-		l.enliven(e, round.Known{Instance: e.id})
-		e.fresh = false // the commit will tell whether there was one
+		l.table.unpark(e)
+	case e.live == nil && e.startsAnew():
+		l.table.unpark(e)
+		l.hydrate(e, round.Known{Instance: e.id})
+		e.fresh = false // the commit finds out whether the instance exists
 		l.makeReady(e)
 	case e.live == nil:
-		l.unrest(e)
-		e.stage = queued
-		l.toLoad = append(l.toLoad, e)
+		l.table.unpark(e)
+		l.loader.add(e)
 	default:
-		l.unrest(e)
+		l.table.unpark(e)
 		l.makeReady(e)
 	}
 }
 
-// startsAnew reports whether the instance most likely does not exist yet, so that looking would be
-// in vain: if it does, the commit is refused.
-func (l *loop) startsAnew(e *entry) bool {
-	i := e.waiting[0]
-	_, isStart := i.message.Content.(*events.Start)
-	return isStart && e.conflicts == 0 && i.delivery.NumDelivered == 1 && !i.suspect
+func (l *loop) hydrate(e *entry, k round.Known) {
+	l.spans.takeOver(k)
+	l.table.hydrate(e, k)
 }
 
-func (l *loop) enliven(e *entry, k round.Known) {
-	l.o.teller.takeOver(k)
-	e.live, e.known, e.fresh = round.New(&l.o.config.Round, k), knownOf(&k.Row), true
-	l.alive++
-	l.weigh(e)
-}
-
-// weigh notes about how much memory an instance takes: its coroutines, and what of its history it
-// has to remember.
-func (l *loop) weigh(e *entry) {
-	l.weight -= e.weight
-	e.weight = 0
-	if e.live != nil {
-		e.weight = 8<<10 + e.known.historyBytes/4
-	}
-	l.weight += e.weight
-}
-
-// makeReady hands an instance with its messages to those who decide. A suspect is alone.
+// makeReady queues an instance with its messages for the deciders.
 func (l *loop) makeReady(e *entry) {
-	n := 0
-	for n < len(e.waiting) && n < l.o.config.MaxInbox && !e.waiting[n].blocked && (n == 0 || !e.waiting[n].suspect) {
-		n++
-		if e.waiting[0].suspect {
-			break
+	e.takeMessages(l.config.maxInbox)
+	e.live.Remember(e.former)
+	l.ready.add(e)
+}
+
+// takeLoaded continues with the instances of a read.
+func (l *loop) takeLoaded(x *loaded) {
+	l.loader.finish(x)
+	for i, e := range x.entries {
+		e.move(rest)
+		switch {
+		case x.err != nil && !l.table.draining:
+			l.pause(e, loadAgain)
+		case x.err != nil:
+			l.advance(e)
+		default:
+			l.hydrate(e, x.known[i])
+			l.advance(e)
 		}
 	}
-	e.taken = append([]*item(nil), e.waiting[:n]...)
-	e.waiting = slices.Delete(e.waiting, 0, n)
-	e.stage = ready
-	e.live.Remember(e.former)
-	l.toDecide = append(l.toDecide, e)
 }
 
-// rest keeps an instance in memory as long as there is room, in case something comes for it.
-func (l *loop) rest(e *entry) {
-	if e.live == nil || !e.live.Hydrated() || !e.foreign && !l.owned[e.partition] || l.draining {
-		l.forget(e)
+// takeFormer continues with an instance whose former executions were read.
+func (l *loop) takeFormer(x *formerRead) {
+	l.former.finish()
+	e := x.entry
+	e.move(rest)
+	if x.err != nil {
+		e.logger(l.log).Warn("former executions could not be read; trying again",
+			"execution", e.question.Execution, "error", x.err)
+		if !l.table.draining {
+			l.pause(e, loadAgain)
+			return
+		}
+	}
+	if x.err == nil {
+		e.former = x.former
+	}
+	l.advance(e)
+}
+
+// takeMoreDecisions takes the turns that were decided already, so that they share batches. That is
+// much cheaper than a select over all channels for each of them.
+func (l *loop) takeMoreDecisions() {
+	for {
+		select {
+		case d := <-l.deciders.done:
+			l.takeDecision(d)
+		default:
+			return
+		}
+	}
+}
+
+// takeDecision adds a turn to the next commit, or, if the turn appends nothing, to the next check.
+func (l *loop) takeDecision(d *decision) {
+	e := d.entry
+	e.stuck = false
+	switch {
+	case d.err != nil:
+		// the limits of package events exclude this; if it happens all the same, the instance must
+		// not be lost silently
+		e.logger(l.log).Error("a turn cannot be committed; its messages come again", "error", d.err)
+		e.move(rest)
+		l.countAgainst(e, d.err.Error())
+	case len(d.turn.Executions) > 0:
+		e.move(needCommit)
+		l.commits.add(d)
+	case isCertain(d):
+		l.finish(d)
+	default:
+		e.move(needCheck)
+		l.noops.add(d)
+	}
+}
+
+// takeChecked finishes the turns that were decided on the stored state, and has the others decided
+// again.
+func (l *loop) takeChecked(x *checked) {
+	l.noops.finish()
+	for i, d := range x.decisions {
+		if x.good[i] {
+			l.finish(d)
+			continue
+		}
+		l.table.evict(d.entry)
+		d.entry.move(rest)
+		l.again(d.entry)
+	}
+}
+
+// takeCommitted continues each instance by the outcome of its turn.
+func (l *loop) takeCommitted(ctx context.Context, x *committed) {
+	l.commits.finish(x)
+	switch {
+	case x.err != nil && (ctx.Err() != nil || history.ClassOf(x.err) == history.Ambiguous):
+		l.takeUnknown(x)
+		return
+	case x.err != nil:
+		if d := l.commits.retry(x); d != nil {
+			d.entry.logger(l.log).Error("the database does not manage to store a turn", "events", d.events,
+				"bytes", d.bytes, "error", x.err)
+			d.entry.move(rest)
+			l.countAgainst(d.entry, x.err.Error())
+		}
 		return
 	}
-	switch {
-	case l.o.steps.has(e.id): // it will go on soon
-		l.unrest(e)
-	case e.place == nil:
-		e.place = l.resting.PushFront(e)
-	default:
-		l.resting.MoveToFront(e.place)
-	}
-	for (l.alive > l.o.config.MaxInstances || l.weight > l.o.config.MaxInstanceBytes) && l.resting.Len() > 1 {
-		l.o.config.Metrics.Evicted()
-		l.forget(l.resting.Back().Value.(*entry))
-	}
-}
-
-func (l *loop) unrest(e *entry) {
-	if e.place != nil {
-		l.resting.Remove(e.place)
-		e.place = nil
-	}
-}
-
-// giveBack gives back what waits for an instance, in its order.
-func (l *loop) giveBack(e *entry) {
-	l.returnWaiting(e, 0)
-}
-
-// settled notes that a message is no longer held.
-func (l *loop) settled(i *item) {
-	i.free()
-	if !i.inside() && l.held[i.delivery.Sequence] == i {
-		delete(l.held, i.delivery.Sequence)
-		l.bytes -= i.size()
-	}
-	if i.suspect {
-		l.o.suspects.settled(i)
+	l.commits.succeed(x)
+	for i, d := range x.decisions {
+		outcome := x.result.Outcomes[i]
+		e := d.entry
+		if outcome.Status == history.Committed {
+			e.conflicts = 0
+			e.known, e.fresh = knownOf(&d.turn.Row), false
+			d.committed, d.published, d.batch = x.at, x.published, len(x.decisions)
+			l.table.weigh(e)
+			l.finish(d)
+			continue
+		}
+		l.table.evict(e)
+		e.move(rest)
+		switch outcome.Status {
+		case history.Conflict:
+			l.again(e)
+		case history.Deleted, history.ParentDeleted:
+			l.dropStarts(e, outcome.Status, d.turn.Row.StartMessage)
+		case history.Deleting:
+			l.returnTaken(e, time.Second)
+		default:
+			e.logger(l.log).Error("the database does not take a turn", "outcome", outcome.Status.String(),
+				"error", outcome.Err)
+			l.countAgainst(e, outcome.Err.Error())
+		}
 	}
 }
 
-// putBack puts the messages of a round that did not happen before those that wait.
-func (l *loop) putBack(e *entry, items []*item) {
-	e.waiting = append(slices.Clone(items), e.waiting...)
+// takeUnknown continues after an ambiguous commit: history tells whether it happened.
+func (l *loop) takeUnknown(x *committed) {
+	l.log.Warn("nobody knows whether a commit has happened; reading the instances again", "turns", len(x.decisions),
+		"error", x.err)
+	for _, d := range x.decisions {
+		for _, i := range d.entry.taken {
+			i.doubtful = true
+		}
+		l.table.evict(d.entry)
+		d.entry.move(rest)
+		l.again(d.entry)
+	}
+}
+
+// finish completes a turn after its commit, or one that has nothing to commit. It settles the
+// messages, starts the steps, and continues with the messages that arrived meanwhile.
+func (l *loop) finish(d *decision) {
+	e, t := d.entry, &d.turn
+	l.turnLog.write(t)
+	l.settler.notifier.notify(t)
+	var again []*item
+	for n, i := range e.taken {
+		if t.Receipts[n].Verdict == round.Again {
+			again = append(again, i)
+			continue
+		}
+		l.settler.settleAndNotify(e, i, t.Receipts[n])
+		if t.Receipts[n].Verdict == round.Ignored {
+			l.spans.again(i)
+		}
+	}
+	l.spans.export(d)
+	l.rounds.settled(d)
+	e.taken, e.fresh = nil, false
+	if t.Again && len(again) == 0 {
+		again = []*item{wakeUp(e.id, "again")}
+	}
+	e.putBack(again)
+	for _, s := range t.DroppedSteps {
+		l.steps.Cancel(e.id, s)
+	}
+	for _, s := range t.Steps {
+		l.steps.Start(e.id, e.known.row(), s)
+	}
+	e.move(rest)
+	if t.Evict {
+		l.table.evict(e)
+	}
+	if t.Question != nil && !l.table.draining {
+		l.former.add(e, *t.Question)
+		return
+	}
+	l.advance(e)
+}
+
+// ---- Rounds that did not happen.
+
+// maxConflicts is the number of conflicts in a row after which an instance is delayed, because
+// another orchestrator runs it.
+const maxConflicts = 3
+
+// again schedules a new round for the messages of a round, on the stored state.
+func (l *loop) again(e *entry) {
+	e.putBack(e.taken)
+	e.taken = nil
+	e.conflicts++
+	if e.conflicts > maxConflicts && !l.table.draining {
+		l.pause(e, min(20*time.Millisecond<<min(e.conflicts, 6), time.Second))
+		return
+	}
+	l.advance(e)
+}
+
+// dropStarts drops the start of an instance that must not begin, and schedules a new round for the
+// other messages.
+func (l *loop) dropStarts(e *entry, why history.CommitStatus, start string) {
+	dropped, others := partStarts(e.taken, start)
+	for _, i := range dropped {
+		l.settler.settleAndNotify(e, i, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())})
+	}
+	if len(dropped) == 0 { // a message that is no start found no instance
+		l.again(e)
+		return
+	}
+	e.taken = nil
+	e.putBack(others)
+	e.conflicts++ // so that the instance is loaded
+	l.advance(e)
+}
+
+// isStart reports whether a message starts an instance.
+func isStart(i *item) bool {
+	_, ok := i.message.Content.(*events.Start)
+	return ok
+}
+
+// partStarts removes the start that began a turn from the messages of a round, with its duplicates.
+// Another start is for another incarnation, which the store has not judged.
+func partStarts(taken []*item, start string) (those, others []*item) {
+	for _, i := range taken {
+		if isStart(i) && i.message.ID == start {
+			those = append(those, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return those, others
+}
+
+// returnTaken nacks the messages of a round with a delay, and those that wait behind them, so that
+// their order stays.
+func (l *loop) returnTaken(e *entry, after time.Duration) {
+	e.putBack(e.taken)
+	e.taken = nil
+	l.returnWaiting(e, after)
+	l.advance(e)
+}
+
+// countAgainst counts a failed attempt of the messages of a round, and nacks them. After too many,
+// the round dead-letters them.
+func (l *loop) countAgainst(e *entry, why string) {
+	l.table.evict(e)
+	e.taken = l.settler.countAgainst(e.taken, why, l.config.maxAttempts)
+	l.returnTaken(e, time.Second)
 }
 
 // pause leaves an instance alone for a while.
 func (l *loop) pause(e *entry, d time.Duration) {
-	e.stage = pausing
-	time.AfterFunc(d, func() {
-		l.tell(l.o.lifetime, func(l *loop) {
-			if e.stage == pausing {
-				e.stage = idle
-				l.advance(e)
-			}
-		})
+	e.move(needPause)
+	l.calls.after(d, func() {
+		if e.stage == pausing {
+			e.move(rest)
+			l.advance(e)
+		}
 	})
 }
 
-// touch tells the broker that the messages which have been here for a while are still here.
-func (l *loop) touch() {
-	now := time.Now()
-	for _, i := range l.held {
-		if now.Sub(i.extended) >= l.o.broker.InboxWait()/3 {
-			i.extended = now
-			i.delivery.Hold.InProgress()
-		}
-	}
+// ---- Partitions that move, and the end.
+
+// setOwned sets the partitions of this orchestrator, and nacks waiting messages of the others. It
+// reports false if the service ends first. Any goroutine may call it.
+func (l *loop) setOwned(owned map[int]bool) bool {
+	return l.calls.ask(l.calls.lifetime, func() { l.giveUp(l.table.setOwned(owned)) })
 }
 
-// setOwned says which partitions are this orchestrator's. What waits in others goes back.
-func (l *loop) setOwned(owned map[int]bool) {
-	before := l.owned
-	l.owned = owned
-	var lost []*entry
-	for _, e := range l.entries {
-		if before[e.partition] && !owned[e.partition] && !e.foreign {
-			lost = append(lost, e)
-		}
-	}
-	l.giveUp(lost)
-}
-
-// giveUp gives back what waits for instances, oldest first over all of them, and forgets those that
-// are idle.
+// giveUp nacks the messages that wait for instances, in the order of their oldest messages, and
+// forgets the idle instances.
 func (l *loop) giveUp(lost []*entry) {
-	slices.SortFunc(lost, func(a, b *entry) int { return cmp.Compare(firstPlace(a), firstPlace(b)) })
+	slices.SortFunc(lost, func(a, b *entry) int { return cmp.Compare(a.firstPlace(), b.firstPlace()) })
 	for _, e := range lost {
-		l.giveBack(e)
+		l.returnWaiting(e, 0)
 		switch e.stage {
 		case idle:
-			l.forget(e)
+			l.table.forget(e)
 		case queued:
-			l.toLoad = slices.DeleteFunc(l.toLoad, func(x *entry) bool { return x == e })
-			e.stage = idle
-			l.forget(e)
+			l.loader.remove(e)
+			l.table.forget(e)
+		default:
 		}
 	}
 }
 
-func firstPlace(e *entry) uint64 {
-	if len(e.waiting) == 0 {
-		return 0
-	}
-	return e.waiting[0].delivery.Sequence
-}
-
-// ---- The end.
-
-// drain gives back what has not been begun, and waits until everything that was begun is committed
-// and settled.
+// drain nacks the messages that no round has taken, and waits until all started rounds are
+// committed and settled.
 func (l *loop) drain(ctx context.Context) error {
-	l.tell(ctx, func(l *loop) {
-		l.draining = true
+	l.calls.run(ctx, func() {
+		all := l.table.drain()
 		for len(l.in) > 0 {
 			l.arrive(<-l.in)
-		}
-		all := make([]*entry, 0, len(l.entries))
-		for _, e := range l.entries {
-			all = append(all, e)
 		}
 		l.giveUp(all)
 	})
@@ -602,16 +607,11 @@ func (l *loop) drain(ctx context.Context) error {
 	}
 }
 
-// endDrain notices the end.
+// endDrain closes drained once no round, commit or read is left.
 func (l *loop) endDrain() {
-	if !l.draining || l.loads+l.commits+l.checks+l.asks+l.slow.delayed > 0 ||
-		len(l.toCommit)+len(l.toCheck)+len(l.toAsk) > 0 {
+	if !l.table.draining || l.loader.inFlight > 0 || l.commits.busy() || l.noops.busy() || l.former.busy() ||
+		l.table.has(ready, deciding) {
 		return
-	}
-	for _, e := range l.entries {
-		if e.stage == ready || e.stage == deciding {
-			return
-		}
 	}
 	select {
 	case <-l.drained:
@@ -622,21 +622,17 @@ func (l *loop) endDrain() {
 
 // ---- How it is.
 
-// liveWithin is how old the last turn of the loop may be.
-const liveWithin = 15 * time.Second
-
-func (l *loop) live() error {
-	at := l.turned.Load()
-	if age := time.Since(time.Unix(0, at)); at > 0 && age > liveWithin {
-		return fmt.Errorf("the loop has not turned for %v", age.Round(time.Second))
+// lookAtSelf stores the counts of the loop for the next export of metrics.
+func (l *loop) lookAtSelf() {
+	if l.config.measured {
+		m := l.count()
+		l.counted.Store(&m)
 	}
-	return nil
 }
 
-// committing tells why nothing can be committed, if that has been so for a while.
-func (l *loop) committing() error {
-	if f := l.commitFault.Load(); f != nil && time.Since(f.since) > 5*time.Second {
-		return fmt.Errorf("nothing can be committed since %s: %w", f.since.UTC().Format(time.RFC3339), f.err)
-	}
-	return nil
+// count counts the entries and messages in memory.
+func (l *loop) count() report.Memory {
+	m := l.table.count()
+	m.Messages, m.MessageBytes = len(l.held.bySequence), l.held.bytes
+	return m
 }

@@ -1,41 +1,49 @@
-// Package orchestrator is the service that decides: it takes messages for instances from the
-// broker, lets their code go on, commits what follows and publishes it.
+// Package orchestrator is the service that runs orchestrations: it receives messages for instances
+// from the broker, runs rounds of their code, commits the turns and publishes the messages in them.
 //
-//	receive ─────► order ─────► load ─────► decide ─────► commit ─────► publish ─────► settle
-//	(receive.go)   (loop.go)    (load.go)   (decide.go)   (commit.go)   (pkg/outbox)   (settle.go)
+//	receive ─────► order ─────► load ──────► decide ─────► commit ──────► publish ────► settle
+//	(receive.go)   (loop.go)    (loader.go)  (decide.go)   (committer.go) (pkg/outbox)  (settle.go)
 //
 // # The loop
 //
-// One goroutine, the loop, knows of every instance in memory: which messages wait for it, in their
-// order, and what is being done with it. It never blocks: loading, deciding and committing are done
-// by others, who tell the loop when they are done. An instance is in one place at a time, so its
-// messages are decided one batch after the other, while those of other instances go on. A batch to
-// commit is what was decided while the batch before was being committed: when there is little to
-// do, each turn is committed at once, and when there is much, hundreds share a transaction. In
-// between, a small batch waits for half a millisecond after the commit before, for what that has
-// set free.
+// One goroutine, the loop, knows every instance in memory: the messages that wait for it, in their
+// order, and its stage. The loop never blocks: other goroutines load, decide and commit, and send
+// the outcome to the loop. An instance is in one stage at a time, so that its batches of messages
+// are decided one after the other, while other instances proceed. A commit takes the turns that
+// were decided during the commit before. So under light load each turn is committed at once, and
+// under heavy load hundreds share a transaction. In between, the group commit delays a small batch
+// for half a millisecond after the commit before, so that turns which follow from that commit join
+// it.
+//
+// # Order of effects
+//
+//   - The orchestrator publishes the messages of a turn AFTER its commit, and an outbox entry in that
+//     commit keeps them until the broker has stored them.
+//   - It acknowledges the messages of a round AFTER the commit of its turn.
+//   - It acknowledges a message that no instance can take AFTER the broker has stored the dead letter.
+//   - It sends notifications AFTER the commit, at most once.
 //
 // # What each failure does
 //
-//	the turn was decided on something else    the instance is loaded and the same messages are decided again, in
-//	                                          their order
-//	the commit may or may not have happened   likewise: history tells what was taken
-//	the database does not answer              the same batch is committed again; meanwhile nothing more is taken
-//	                                          from the broker
-//	the code does not come back               it is interrupted at its next call; if it makes none, the others
-//	                                          go on without that goroutine
-//	the process dies                          the broker hands the messages out again; what was promised is
-//	                                          published by a sweep
-//	a message kills the process               after some deliveries it is tried alone and counted, and in the
-//	                                          end dead-lettered
-//	this replica does not know the code       the message is handed to one that does, or comes again after a while
-//	the history is of a newer engine          likewise, and it is not even read
+//	the commit finds another version          the orchestrator loads the instance and decides the same messages
+//	                                          again, in their order
+//	the commit may or may not have happened   likewise: history tells which messages were taken
+//	the database does not respond             the orchestrator retries the commit; meanwhile it receives no
+//	                                          messages
+//	the code does not return                  the orchestrator interrupts it at its next call; without a call,
+//	                                          the other instances proceed and the goroutine is lost
+//	the process dies                          the broker redelivers the messages; a sweep of another
+//	                                          orchestrator publishes the outbox entries
+//	a message kills the process               after some deliveries the orchestrator decides it alone and counts
+//	                                          the attempts, and in the end dead-letters it
+//	this orchestrator lacks the code          it forwards the message to one that has the code, or nacks it
+//	a newer engine wrote the history          likewise; it does not read the history
 //
-// # Who does what
+// # Ownership
 //
-// Each replica says that it is alive, and all compute from that which of them takes which partition
-// (own.go). For a moment two may take the same one: then one commit of two is refused, and nothing
-// else happens.
+// Each orchestrator renews its entry in the members' bucket, and all compute from the members which
+// of them owns which partition (package ownership). For a moment two may own the same one: then the
+// fence refuses one of two commits, and no other harm is done.
 package orchestrator
 
 import (
@@ -43,264 +51,71 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator/maintenance"
+	"github.com/rondo-run/rondo/services/orchestrator/ownership"
+	"github.com/rondo-run/rondo/services/orchestrator/report"
+	"github.com/rondo-run/rondo/services/orchestrator/steps"
 )
 
-// Broker is what an orchestrator needs of the bus.
+// Broker is the part of the broker that an orchestrator uses.
 type Broker interface {
 	broker.Publisher
 	broker.Inbox
 	broker.DeadLetters
-	broker.WorkBroker
+	broker.TaskQueues
 	broker.Members
 	broker.Handovers
-	broker.Sessions
-	broker.Notes
-	broker.Marks
+	broker.Leases
+	broker.KV
+	broker.Repairer
 	broker.Schedules
-	broker.Notices
-	broker.Questions
-	broker.RollCalls
-	// Prefix begins all subjects. InboxWait is how long a message stays with who has it.
+	broker.Notifications
+	broker.Requests
+	broker.Discovery
+	// Prefix begins all subjects. InboxAckWait is the time after which the broker redelivers a
+	// message that is neither acknowledged nor extended.
 	Prefix() string
-	InboxWait() time.Duration
-	// Connected tells whether there is a connection just now.
+	InboxAckWait() time.Duration
+	// Connected returns an error while the connection is down.
 	Connected() error
 }
 
-// Config says how an orchestrator works. The zero value is good for most.
-type Config struct {
-	// ID tells it from the others; "" makes one up.
-	ID string
-	// Build says which binary it is, for people.
-	Build string
-	// Round is what rounds need to know; its Code is set by New.
-	Round round.Config
-
-	// MaxInstances bounds the instances in memory: 10,000. MaxInstanceBytes bounds about how much
-	// memory they take: 1 GiB.
-	MaxInstances     int
-	MaxInstanceBytes int64
-	// MaxMessages bounds the messages in memory: 20,000. MaxMessageBytes bounds their size: 256
-	// MiB.
-	MaxMessages     int
-	MaxMessageBytes int64
-	// MaxInbox bounds the messages that one instance takes in one round: 500. MaxBatch bounds the
-	// turns in one commit: 512.
-	MaxInbox, MaxBatch int
-	// MaxBatchEvents and MaxBatchBytes bound what one commit writes, unless one turn alone is
-	// larger: 2,000 events, 16 MiB.
-	MaxBatchEvents, MaxBatchBytes int
-	// Deciders is how many rounds are decided at once: one for each processor.
-	Deciders int
-	// Steps is how many inline steps run at once: 64.
-	Steps int
-
-	// SuspectAfter is how often a message may be handed out before it is under suspicion: a process
-	// that dies takes all that it holds with it, so most messages that come again are innocent. A
-	// suspect is decided alone, and its attempts are counted. 3.
-	SuspectAfter int
-	// RunawayAfter is how long the code of a round may compute before it is interrupted: 10
-	// seconds. StuckAfter is when it is reported that this has not helped: 30 seconds. Time in
-	// which the process stood still counts for neither, and time in which it got no CPU does not
-	// count as computing.
-	RunawayAfter, StuckAfter time.Duration
-	// CommitTimeout bounds one attempt to commit, LoadTimeout one to load: 10 seconds.
-	CommitTimeout, LoadTimeout time.Duration
-	// Grace is how long a shutdown may take: 20 seconds.
-	Grace time.Duration
-
-	// SweepEvery is how often overdue instances and promises are looked for: 5 seconds. SweepLimit
-	// is how many instances are looked after at a time, one time after the other until none is
-	// overdue: 500.
-	SweepEvery time.Duration
-	SweepLimit int
-	// OverdueGrace is how long an instance may be overdue before others than its owner look after
-	// it: 2 seconds.
-	OverdueGrace time.Duration
-	// StoreWork has the broker store all work, instead of passing it to workers that have room for
-	// it.
-	StoreWork bool
-	// PromiseAfter is when a promise is taken for one that nobody keeps: 10 seconds. Less than 5
-	// has work executed twice that is passed on and takes a second.
-	PromiseAfter time.Duration
-	// KeepEnded is how long instances are kept after they have ended; 0 keeps them for ever.
-	KeepEnded time.Duration
-	// KeepExecutions is how many executions of an instance that continues as new are kept, the
-	// current one included; 0 keeps all.
-	KeepExecutions int
-	// KeepFormerFor is how long a former execution stays in any case, because it tells which
-	// messages were taken: 10 minutes.
-	KeepFormerFor time.Duration
-
-	// Now is the clock of what stands in histories; nil is [time.Now]. Jitter spreads over time
-	// what all replicas do now and then: it gives a time up to most; nil draws one. Both are for
-	// simulations.
-	Now    func() time.Time                                    `json:"-"`
-	Jitter func(what string, most time.Duration) time.Duration `json:"-"`
-
-	// CPU tells how much CPU time the process has used, if that is known; nil asks the operating
-	// system. For simulations.
-	CPU func() (used time.Duration, known bool) `json:"-"`
-
-	// Tracer is told of rounds and of what they bring to an end; nil: nobody is.
-	Tracer *telemetry.Tracer `json:"-"`
-	// Metrics counts and measures all that happens; nil: nobody does.
-	Metrics *telemetry.Metrics `json:"-"`
-	// MeasureEvery is how often it is looked, for metrics, what waits in the broker and in the
-	// database: 15 seconds.
-	MeasureEvery time.Duration
-	// LogPayloads lets logs tell the data of users where something is wrong with it, and texts of
-	// errors that may have some of it. Otherwise they tell its size and hash.
-	LogPayloads bool
-	// Logger gets what operators should know; nil is slog.Default. CodeLogger gets what
-	// orchestrations log; nil is Logger.
-	Logger, CodeLogger *slog.Logger
-}
-
-func (c Config) withDefaults() Config {
-	number := func(n *int, to int) {
-		if *n == 0 {
-			*n = to
-		}
-	}
-	duration := func(d *time.Duration, to time.Duration) {
-		if *d == 0 {
-			*d = to
-		}
-	}
-	number(&c.MaxInstances, 10_000)
-	number(&c.MaxMessages, 20_000)
-	if c.MaxInstanceBytes == 0 {
-		c.MaxInstanceBytes = 1 << 30
-	}
-	if c.MaxMessageBytes == 0 {
-		c.MaxMessageBytes = 256 << 20
-	}
-	number(&c.MaxInbox, 500)
-	number(&c.MaxBatch, 512)
-	number(&c.MaxBatchEvents, 2000)
-	number(&c.MaxBatchBytes, 16<<20)
-	number(&c.Deciders, runtime.GOMAXPROCS(0))
-	number(&c.Steps, 64)
-	number(&c.SuspectAfter, 3)
-	number(&c.SweepLimit, 500)
-	duration(&c.RunawayAfter, 10*time.Second)
-	duration(&c.StuckAfter, 30*time.Second)
-	duration(&c.CommitTimeout, 10*time.Second)
-	duration(&c.LoadTimeout, 10*time.Second)
-	duration(&c.Grace, 20*time.Second)
-	duration(&c.SweepEvery, 5*time.Second)
-	duration(&c.OverdueGrace, 2*time.Second)
-	duration(&c.PromiseAfter, 10*time.Second)
-	duration(&c.MeasureEvery, 15*time.Second)
-	duration(&c.KeepFormerFor, 10*time.Minute)
-	if c.ID == "" {
-		c.ID = newID()
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.CodeLogger == nil {
-		c.CodeLogger = c.Logger
-	}
-	c.Logger, c.CodeLogger = telemetry.Logger(c.Logger), telemetry.Logger(c.CodeLogger)
-	c.Round.ShowPayloads = c.Round.ShowPayloads || c.LogPayloads
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.CPU == nil {
-		c.CPU = cpuTime
-	}
-	if c.Jitter == nil {
-		c.Jitter = func(_ string, most time.Duration) time.Duration { return rand.N(most + 1) }
-	}
-	return c
-}
-
-// check lists everything that is wrong with it.
-func (c Config) check() error {
-	var errs []error
-	for _, n := range []struct {
-		name string
-		is   int
-	}{
-		{"instances in memory", c.MaxInstances}, {"messages in memory", c.MaxMessages},
-		{"messages in a round", c.MaxInbox}, {"turns in a commit", c.MaxBatch},
-		{"bytes of instances in memory", int(c.MaxInstanceBytes)}, {"bytes of messages in memory",
-			int(c.MaxMessageBytes)}, {"events in a commit", c.MaxBatchEvents}, {"bytes in a commit", c.MaxBatchBytes},
-		{"rounds at once", c.Deciders}, {"steps at once", c.Steps}, {"instances in a sweep", c.SweepLimit},
-	} {
-		if n.is < 1 {
-			errs = append(errs, fmt.Errorf("%s: %d; want at least 1", n.name, n.is))
-		}
-	}
-	for _, d := range []struct {
-		name string
-		is   time.Duration
-	}{
-		{"the time after which code is interrupted", c.RunawayAfter},
-		{"the time after which code counts as stuck", c.StuckAfter}, {"the timeout of commits", c.CommitTimeout},
-		{"the timeout of loading", c.LoadTimeout}, {"the grace of a shutdown", c.Grace},
-		{"the time between sweeps", c.SweepEvery}, {"the grace of the overdue", c.OverdueGrace},
-		{"the time after which a promise is swept", c.PromiseAfter}, {"the time between two looks for metrics",
-			c.MeasureEvery}, {"the time for which former executions stay", c.KeepFormerFor},
-	} {
-		if d.is <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %v; want more than nothing", d.name, d.is))
-		}
-	}
-	if c.KeepEnded < 0 || c.KeepExecutions < 0 {
-		errs = append(errs, errors.New("what is kept: want 0 for everything, or more"))
-	}
-	if c.MaxMessages < c.MaxInbox {
-		errs = append(errs, fmt.Errorf("messages in memory: %d are less than the %d of one round",
-			c.MaxMessages, c.MaxInbox))
-	}
-	return errors.Join(errs...)
-}
-
-// Code is what an orchestrator needs to know of orchestrations: [orchestration.Registry] is it.
+// Code finds the orchestrations. [orchestration.Registry] implements it.
 type Code interface{ round.Code }
 
 // Orchestrator is the service. Make it with New, and run it once.
 type Orchestrator struct {
-	config    Config
-	log       *slog.Logger
-	broker    Broker
-	store     history.Store
-	publisher *outbox.Publisher
-	steps     *steps
-	own       *ownership
-	loop      *loop
-	deciders  *deciders
-	suspects  *suspects
-	returned  *returned
-	keeper    *keeper
-	handovers *handovers
-	teller    *teller
-	lookout   *lookout
+	config     Config
+	log        *slog.Logger
+	broker     Broker
+	store      history.Store
+	background *background
+	publisher  *outbox.Publisher
+	steps      *steps.Runner
+	own        *ownership.Ownership
+	quarantine *quarantine
+	receiver   *receiver
+	deciders   *deciders
+	loop       *loop
+	keeper     *maintenance.Keeper
+	values     *valueReader
+	gauges     *report.Gauges
 
-	running  atomic.Bool
-	began    time.Time
-	asides   sync.WaitGroup
-	lifetime context.Context // ends when everything has ended
-	end      context.CancelFunc
+	running atomic.Bool
+	began   time.Time
 }
 
-// New makes an orchestrator that runs the code on the broker and the store. The error lists
-// everything that is wrong with the settings.
+// New returns an orchestrator that runs the code on the broker and the store. The error lists all
+// problems of the settings.
 func New(broker Broker, store history.Store, code Code, config Config) (*Orchestrator, error) {
 	config = config.withDefaults()
 	config.Round.Code, config.Round.Coroutines = code, new(round.Coroutines)
@@ -308,37 +123,104 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 		config.Round.NewTrace = config.Tracer.Sample
 	}
 	if config.Metrics != nil {
-		config.Round.TellOver = true
+		config.Round.ReportOver = true
 		config.Metrics.Orchestrations(code)
 	}
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("the settings of the orchestrator:\n%w", err)
 	}
 	o := &Orchestrator{config: config, log: config.Logger.With("orchestrator", config.ID), broker: broker, store: store}
-	o.lifetime, o.end = context.WithCancel(context.Background())
+	o.background = newBackground()
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
-	o.publisher.Watch(config.Metrics)
-	if !config.StoreWork {
-		o.publisher.PassWork()
+	o.publisher.Watch(config.Metrics.Outbox())
+	if !config.NoDirectDelivery {
+		o.publisher.DeliverTasksDirectly()
 	}
-	o.loop = newLoop(o)
-	o.teller = &teller{o: o, tracer: config.Tracer}
-	o.deciders = newDeciders(o)
-	o.steps = newSteps(o)
-	o.suspects, o.returned = newSuspects(o), newReturned()
-	o.own = newOwnership(o)
-	o.keeper = newKeeper(o)
-	o.lookout = &lookout{o: o}
-	o.handovers = &handovers{o: o, waiting: make(map[string][]handover)}
+	o.steps = steps.New(steps.Config{By: config.ID, Concurrency: config.StepConcurrency, Codec: config.Round.Codec,
+		CodeLogger: config.CodeLogger, Logger: o.log, Tracer: config.Tracer, Metrics: config.Metrics,
+		Deliver: func(ctx context.Context, m events.Message) { o.loop.deliver(ctx, m) }})
+	o.own = ownership.New(config.ID, config.Build, code, broker, o.log)
+	o.newPipeline()
+	o.newHelpers()
 	return o, nil
 }
 
-// ID is what the others know it by.
+// newPipeline makes what messages pass through, from the receiver to the settler.
+func (o *Orchestrator) newPipeline() {
+	c, prefix, texts := &o.config, o.broker.Prefix(), texts{o.config.LogPayloads}
+	arrivals, returned, calls := newArrivals(), newReturned(), newCalls(o.background.lifetime)
+	dead := &deadLetters{by: c.ID, broker: o.broker, prefix: prefix, texts: texts, background: o.background,
+		metrics: c.Metrics.Messages(), log: o.log}
+	o.quarantine = newQuarantine(o.broker, c.StuckAfter, texts, o.background, o.log)
+	o.receiver = &receiver{prefix: prefix, ackWait: o.broker.InboxAckWait(), quarantineAfter: c.QuarantineAfter,
+		arrivals: arrivals, quarantine: o.quarantine, returned: returned, dead: dead,
+		schedules: &scheduled{broker: o.broker, prefix: prefix, dead: dead, background: o.background, log: o.log},
+		metrics:   c.Metrics.Messages()}
+	rounds := &roundMetrics{metrics: c.Metrics, background: o.background}
+	o.deciders = newDeciders(deciderConfig{concurrency: c.RoundConcurrency, runawayAfter: c.RunawayAfter,
+		stuckAfter: c.StuckAfter, prefix: prefix, now: c.Clocks.Now, cpu: c.Clocks.CPU,
+		traced: c.Tracer != nil}, rounds, o.log)
+	waker := &waker{broker: o.broker, prefix: prefix, background: o.background, log: o.log}
+	held := newHeldMessages(c.Memory.MaxMessages, c.Memory.MaxMessageBytes)
+	o.loop = &loop{
+		config: loopConfig{ackWait: o.broker.InboxAckWait(), maxInbox: c.MaxInbox, maxAttempts: c.Round.MaxAttempts,
+			stuckAfter: c.StuckAfter, measured: c.Metrics != nil},
+		table: newInstances(instanceLimits{most: c.Memory.MaxInstances, mostBytes: c.Memory.MaxInstanceBytes,
+			runawayAfter: c.RunawayAfter}, &c.Round, o.steps, waker.wake, c.Metrics.Rounds(), o.log),
+		held:     held,
+		ready:    &readyQueue{jobs: o.deciders.jobs},
+		deciders: o.deciders,
+		loader: &loader{store: o.store, timeout: c.LoadTimeout, measure: rounds.loaded, log: o.log,
+			done: make(chan *loaded, maxLoads)},
+		former: &formerReader{store: o.store, done: make(chan *formerRead, maxFormerReads)},
+		noops: &noops{store: o.store, broker: o.broker, prefix: prefix, timeout: c.LoadTimeout,
+			metrics: c.Metrics.Outbox(), log: o.log, done: make(chan *checked, 1)},
+		commits: &committer{limits: batchLimits{turns: c.Commit.MaxTurns, events: c.Commit.MaxEvents,
+			bytes: c.Commit.MaxBytes},
+			timeout: c.Commit.Timeout, store: o.store, publisher: o.publisher, measure: rounds.committed,
+			after: calls.after, log: o.log, done: make(chan *committed, maxCommits)},
+		settler: &settler{held: held, quarantine: o.quarantine, returned: returned, members: o.own,
+			handovers: &handovers{broker: o.broker, background: o.background, metrics: c.Metrics.Messages(),
+				log: o.log, waiting: make(map[string][]handover)},
+			dead: dead, notifier: &notifier{broker: o.broker, log: o.log}, texts: texts,
+			metrics: c.Metrics.Messages(), log: o.log},
+		steps: o.steps, wake: waker.wake,
+		spans:  &spans{tracer: c.Tracer, store: o.store, background: o.background},
+		rounds: rounds, turnLog: &turnLog{code: c.CodeLogger, service: o.log, texts: texts}, log: o.log,
+		in: arrivals.in, calls: calls, drained: make(chan struct{}),
+	}
+	o.values = &valueReader{by: c.ID, broker: o.broker, prefix: prefix, store: o.store, dead: dead,
+		background: o.background, log: o.log}
+}
+
+// newHelpers makes what runs beside the pipeline.
+func (o *Orchestrator) newHelpers() {
+	c := &o.config
+	o.keeper = maintenance.New(o.broker, o.store, maintenance.Config{
+		By: c.ID, Every: c.Sweep.Every, Limit: c.Sweep.Limit, OverdueGrace: c.Sweep.OverdueGrace,
+		Patience:    c.Round.Patience,
+		OutboxAfter: c.Sweep.OutboxAfter, Retention: c.Retention, KeepExecutions: c.KeepExecutions,
+		KeepFormerFor: c.KeepFormerFor, Jitter: c.Clocks.Jitter, Runs: o.own.MayRun,
+		Has:        c.Round.Code.Has,
+		Background: o.background.do, Metrics: c.Metrics, Logger: o.log,
+	})
+	o.gauges = &report.Gauges{
+		Every: c.MeasureEvery, Members: o.own, Backlogs: o.broker, Store: o.store, Metrics: c.Metrics, Logger: o.log,
+		Process: report.Process{
+			Limits: report.Limits{Instances: c.Memory.MaxInstances, Messages: c.Memory.MaxMessages,
+				InstanceBytes: c.Memory.MaxInstanceBytes, MessageBytes: c.Memory.MaxMessageBytes},
+			Memory: o.loop.counted.Load, Unpublished: o.publisher.Waiting, Steps: o.steps.Running,
+			Stuck: o.deciders.lostNow,
+		},
+	}
+}
+
+// ID is the name of the orchestrator among the members.
 func (o *Orchestrator) ID() string { return o.config.ID }
 
-// Run works until the context ends. Then it takes nothing new, commits what is decided, gives back
-// the rest and leaves, within the grace period. The error is why it could not begin, or why it did
-// not end in order.
+// Run runs the service until the context ends. Then it receives no more messages, commits the
+// decided turns, nacks the other messages and leaves the members, within the shutdown timeout. It
+// returns an error if it could not begin, or could not end in order.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	if o.running.Swap(true) {
 		return errors.New("orchestrator: it was run before; make a new one")
@@ -354,13 +236,12 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	return stop()
 }
 
-// begin starts everything, and gives how to stop it again: from where messages come to where they
-// go.
+// begin starts all goroutines, and returns the functions that stop them, from receive to publish.
 func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error) {
 	if err := o.store.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("the database does not answer: %w", err)
 	}
-	if err := o.keeper.begin(ctx); err != nil {
+	if err := o.keeper.Begin(ctx); err != nil {
 		o.log.Warn("whether the broker is new could not be seen; looking later", "error", err)
 	}
 	// Nothing of this ends with ctx: a shutdown has an order of its own.
@@ -369,40 +250,43 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	var takers, workers, publishers sync.WaitGroup
 	publishers.Go(func() { o.publisher.Run(publishing, working) })
-	workers.Go(func() { o.deciders.run(working) })
+	workers.Go(func() { o.deciders.run(working, o.loop.setStuck) })
 	workers.Go(func() { o.loop.run(working) })
 	stop = func() error {
-		grace, cancel := context.WithTimeout(context.Background(), o.config.Grace)
+		grace, cancel := context.WithTimeout(context.Background(), o.config.ShutdownTimeout)
 		defer cancel()
-		context.AfterFunc(grace, func() { stopWorking(errGrace) }) // when it is over, nobody waits any more
-		o.own.leave(grace, o.config.Grace/4)
+		context.AfterFunc(grace, func() { stopWorking(errGrace) }) // after it, the shutdown waits no longer
+		o.own.Leave(grace, o.config.ShutdownTimeout/4)
 		stopTaking()
 		takers.Wait()
 		err := o.loop.drain(grace)
 		stopPublishing()
 		publishers.Wait()
-		o.waitAside(grace)
-		o.end()
-		o.steps.stop()
+		o.background.wait(grace)
+		o.background.end()
+		o.steps.Stop()
 		stopWorking(errStopped)
 		workers.Wait()
-		o.loop.forgetRest()
+		o.deciders.evictRest(o.loop.table.evict)
 		o.config.Round.Coroutines.End()
 		return err
 	}
-	if err := o.own.join(ctx); err != nil {
+	consumer := consumer{o.background.lifetime, o.receiver, o.loop}
+	if err := o.own.Join(ctx, consumer); err != nil {
 		_ = stop()
 		return nil, err
 	}
-	answers, err := o.serve()
+	answers, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
+		Began: o.began, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon, Logger: o.log})
 	if err != nil {
 		_ = stop()
 		return nil, err
 	}
-	takers.Go(func() { o.own.run(taking) })
-	takers.Go(func() { o.suspects.run(taking) })
-	takers.Go(func() { o.keeper.run(taking) })
-	takers.Go(func() { o.lookout.run(taking) })
+	takers.Go(func() { o.own.Run(taking, consumer) })
+	takers.Go(func() { o.quarantine.run(taking, o.loop.unblock) })
+	takers.Go(func() { o.keeper.Run(taking) })
+	takers.Go(func() { o.values.run(taking) })
+	takers.Go(func() { o.gauges.Run(taking) })
 	inner := stop
 	return func() error {
 		answers()
@@ -410,51 +294,47 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	}, nil
 }
 
-// waitAside waits for what is done beside the loop.
-func (o *Orchestrator) waitAside(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		o.asides.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+// consumer takes the messages of the owned partitions. It implements [ownership.Consumer].
+type consumer struct {
+	lifetime context.Context // of the service
+	receiver *receiver
+	loop     *loop
 }
+
+func (c consumer) Receive(ctx context.Context, d broker.Delivery) { c.receiver.receive(ctx, d, false) }
+func (c consumer) TakeOver(d broker.Delivery) error               { return c.receiver.takeOver(c.lifetime, d) }
+func (c consumer) SetOwned(owned map[int]bool) bool               { return c.loop.setOwned(owned) }
 
 var (
 	errStopped = errors.New("the orchestrator has ended")
 	errGrace   = errors.New("the grace period of the shutdown is over")
 )
 
-// Live tells whether the loop turns. It says nothing about the broker and the database: a restart
-// would not help them.
-func (o *Orchestrator) Live() error { return errors.Join(o.loop.live(), o.deciders.live()) }
+// Live returns an error if the loop does not respond. It ignores the broker and the database,
+// because a restart would not help them.
+func (o *Orchestrator) Live() error { return errors.Join(o.loop.pulse.live(), o.deciders.live()) }
 
-// Ready tells whether it can take messages: it is connected, and knows what it owns.
+// Ready returns an error unless the orchestrator is connected and knows its partitions.
 func (o *Orchestrator) Ready(ctx context.Context) error {
 	if !o.running.Load() {
 		return errors.New("it has not begun")
 	}
-	return errors.Join(o.Live(), o.broker.Connected(), o.own.ready(), o.loop.committing(), o.store.Ping(ctx))
+	return errors.Join(o.Live(), o.broker.Connected(), o.own.Ready(), o.loop.commits.failing(), o.store.Ping(ctx))
 }
 
-func newID() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "orchestrator"
-	}
-	return cleanID(host) + "-" + randomWord()
-}
+// Owned lists the partitions that this orchestrator receives from.
+func (o *Orchestrator) Owned() []int { return o.own.Owned() }
 
-// cleanID leaves of a name what an id may have.
-func cleanID(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
-			b[i] = '-'
-		}
-	}
-	return string(b)
-}
+// Knows reports whether an orchestrator that is running can run some code; an empty version stands
+// for any.
+func (o *Orchestrator) Knows(name, version string) bool { return o.own.Knows(name, version) }
+
+// Takes returns the reason why it takes no messages now, or nil.
+func (o *Orchestrator) Takes() error { return o.own.Ready() }
+
+// Unknown is an instance whose messages wait for an orchestrator that can take them.
+type Unknown = ownership.Unknown
+
+// Unknown lists the instances whose messages wait for an orchestrator that can take them, as far as
+// this one has seen them lately.
+func (o *Orchestrator) Unknown() []Unknown { return o.own.Unknown() }

@@ -7,25 +7,25 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// This file keeps what nobody can take from holding up what somebody can: starts of orchestrations
-// that no orchestrator has, messages to instances that do not exist. The broker keeps them, and
-// this process remembers how often it has given each one back.
+// This file keeps messages that no orchestrator can take from delaying the others: starts of
+// orchestrations that no orchestrator has, messages to instances that do not exist. The broker
+// keeps them, and this process remembers how often it has nacked each one.
 
 const (
-	// returnRate bounds how many of them come again each second: the more there are, the longer
+	// returnRate bounds the redeliveries of such messages a second: the more there are, the longer
 	// each waits.
 	returnRate = 250
-	// maxReturned bounds how many are remembered.
+	// maxReturned bounds the messages that are remembered.
 	maxReturned = 200_000
-	// returnedFor is for how long after its time one is remembered that does not come again.
+	// returnedFor is how long a message is remembered after the end of its delay.
 	returnedFor = time.Minute
-	// forgetEvery is how often those are forgotten.
+	// forgetEvery is the interval of forgetting those that were not redelivered.
 	forgetEvery = 10 * time.Second
 )
 
-// returned remembers what was given back on purpose, by its place. The broker counts a message that
-// was given back as one that was handed out, like one whose process has died; so without this,
-// patience would look like poison.
+// returned remembers the messages that were nacked on purpose, by sequence. The broker counts a
+// nacked delivery like one whose process has died. So without this memory, a message that waits
+// would look like poison.
 type returned struct {
 	mu     sync.Mutex
 	known  map[uint64]givenBack
@@ -40,7 +40,7 @@ type givenBack struct {
 
 func newReturned() *returned { return &returned{known: make(map[uint64]givenBack), forgot: time.Now()} }
 
-// times is how often this process has given a message back.
+// times is how often this process has nacked a message.
 func (r *returned) times(d broker.Delivery) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *returned) times(d broker.Delivery) int {
 	return 0
 }
 
-// note remembers that a message is given back for some time.
+// note remembers that a message is nacked with a delay.
 func (r *returned) note(d broker.Delivery, after time.Duration) {
 	now := time.Now()
 	r.mu.Lock()
@@ -68,8 +68,8 @@ func (r *returned) note(d broker.Delivery, after time.Duration) {
 	r.known[d.Sequence] = g
 }
 
-// spread is how long a message that nobody can take waits at least, so that all of them do not come
-// again too fast.
+// spread is the shortest delay of a message that no orchestrator can take, so that the redeliveries
+// of all of them stay below the rate.
 func (r *returned) spread() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// What is given back on purpose is remembered as the message that it was, and the more there is,
+// A nacked message is remembered by its sequence and its time of storage, and the more there are,
 // the longer each waits.
 func TestReturnedMessagesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,120 +8,144 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// finish does what remains of a turn after it was committed, or if it has nothing to commit: its
-// messages are settled, its steps begin, and the instance goes on with what came meanwhile.
-func (l *loop) finish(d *decision) {
-	e, t := d.entry, &d.turn
-	l.log(t)
-	l.o.announce(t)
-	var again []*item
-	for n, i := range e.taken {
-		if t.Receipts[n].Verdict == round.Again {
-			again = append(again, i)
-			continue
-		}
-		l.settle(e, i, t.Receipts[n])
-		l.o.receipt(e, i, t.Receipts[n])
-		if t.Receipts[n].Verdict == round.Ignored {
-			l.o.teller.again(i)
-		}
-	}
-	l.o.teller.tell(d)
-	l.o.measureSettled(d)
-	e.taken, e.fresh = nil, false
-	if t.Again && len(again) == 0 {
-		again = []*item{wakeUp(e.id, "again")}
-	}
-	l.putBack(e, again)
-	for _, s := range t.DroppedSteps {
-		l.o.steps.cancel(e.id, s)
-	}
-	for _, s := range t.Steps {
-		l.o.steps.start(e.id, e.known.row(), s)
-	}
-	e.stage = idle
-	if t.Evict {
-		l.evict(e)
-	}
-	if t.Question != nil && !l.draining {
-		l.askFormer(e, *t.Question)
-		return
-	}
-	l.advance(e)
+// members knows what other orchestrators can take.
+type members interface {
+	// WhoCan finds another orchestrator that can take a message.
+	WhoCan(instance string, row round.Row, c events.Content, why round.Reason) (id string, ok bool)
+	// NoteUnknown remembers that an instance waits for an orchestrator that can take its messages.
+	NoteUnknown(instance string, row round.Row, r round.Receipt)
+}
+
+// settler settles deliveries AFTER the commit: it acknowledges, nacks, forwards or dead-letters
+// them. The goroutine of the loop calls its methods.
+type settler struct {
+	held       *heldMessages
+	quarantine *quarantine
+	returned   *returned
+	members    members
+	handovers  *handovers
+	dead       *deadLetters
+	notifier   *notifier
+	texts      texts
+	metrics    *telemetry.MessageMetrics
+	log        *slog.Logger
 }
 
 // settle does what a receipt says.
-func (l *loop) settle(e *entry, i *item, r round.Receipt) {
-	l.o.config.Metrics.Receipt(i.message.Content.Verb(), r)
+func (s *settler) settle(e *entry, i *item, r round.Receipt) {
+	s.metrics.Receipt(i.message.Content.Verb(), r)
 	if i.inside() {
-		l.settled(i)
+		s.release(i)
 		return
 	}
 	if r.Verdict != round.Returned && i.delivery.NumDelivered > 1 {
-		l.o.returned.forget(i.delivery)
+		s.returned.forget(i.delivery)
 	}
 	switch r.Verdict {
 	case round.Accepted, round.Ignored:
-		l.settled(i)
+		s.release(i)
 		i.hold().Ack()
 		if r.Verdict == round.Ignored {
-			if l.o.log.Enabled(l.o.lifetime, slog.LevelDebug) { // there are many
-				l.of(e).Debug("a message changed nothing", "subject", i.delivery.Subject, "reason", r.Reason, "detail",
-					l.o.detail(string(r.Reason), r.Detail))
+			if s.log.Enabled(context.Background(), slog.LevelDebug) { // there are many
+				e.logger(s.log).Debug("a message changed nothing", "subject", i.delivery.Subject, "reason", r.Reason,
+					"detail", s.texts.detail(string(r.Reason), r.Detail))
 			}
 		}
 	case round.Returned:
-		l.giveAway(e, i, r)
+		s.giveAway(e, i, r)
 	case round.Dead:
-		l.settled(i)
-		l.o.deadLetter(i.settling(),
-			broker.Cause{Reason: string(r.Reason), Detail: r.Detail, By: l.o.config.ID, Attempts: i.attempts})
+		s.release(i)
+		s.dead.store(i.settling(),
+			broker.Cause{Reason: string(r.Reason), Detail: r.Detail, Attempts: i.attempts})
 	default:
-		l.of(e).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
-		l.settled(i)
+		e.logger(s.log).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
+		s.release(i)
 		i.hold().Nak(time.Second)
 	}
 }
 
-// giveAway gives a message back, or to another orchestrator that can do more with it.
-func (l *loop) giveAway(e *entry, i *item, r round.Receipt) {
-	if r.Reason == round.CannotRead {
-		l.o.suspects.count(i, r.Detail)
-	}
-	l.settled(i)
-	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
-		l.of(e).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
-		if to, ok := l.o.own.whoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed &&
-			i.hold().AckSubject() != "" {
-			l.o.handovers.handOver(to, i, r.After)
-			return
-		}
-		l.o.own.noteUnknown(e.id, e.known.row(), r)
-	}
-	l.giveBackFor(i, r)
+// settleAndNotify settles a message and notifies its sender.
+func (s *settler) settleAndNotify(e *entry, i *item, r round.Receipt) {
+	s.settle(e, i, r)
+	s.notifier.receipt(e, i, r)
 }
 
-// giveBackFor gives a message back until there may be somebody who can take it.
-func (l *loop) giveBackFor(i *item, r round.Receipt) {
+// release notes that a message is no longer held.
+func (s *settler) release(i *item) {
+	i.free()
+	s.held.remove(i)
+	if i.quarantined {
+		s.quarantine.settled(i)
+	}
+}
+
+// giveAway nacks a message, or forwards it to another orchestrator that can do more with it.
+func (s *settler) giveAway(e *entry, i *item, r round.Receipt) {
+	if r.Reason == round.CannotRead {
+		s.quarantine.count(i, r.Detail)
+	}
+	s.release(i)
+	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
+		e.logger(s.log).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
+		if to, ok := s.members.WhoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed &&
+			i.hold().AckSubject() != "" {
+			s.handovers.handOver(to, i, r.After)
+			return
+		}
+		s.members.NoteUnknown(e.id, e.known.row(), r)
+	}
+	s.nackFor(i, r)
+}
+
+// nackFor nacks a message with a delay, until an orchestrator may be able to take it.
+func (s *settler) nackFor(i *item, r round.Receipt) {
 	after := r.After
 	switch r.Reason {
 	case round.NotKnownHere, round.UnknownInstance, round.NewerEngine:
-		after = max(after, l.o.returned.spread())
-		l.o.returned.note(i.delivery, after)
+		after = max(after, s.returned.spread())
+		s.returned.note(i.delivery, after)
+	default:
 	}
 	i.hold().Nak(after)
 }
 
-// handovers hand messages to other orchestrators: those of one instance one after the other, so
+// nack nacks a message that no round has taken, with a delay.
+func (s *settler) nack(i *item, after time.Duration) {
+	s.release(i)
+	s.returned.note(i.delivery, after)
+	i.hold().Nak(after)
+}
+
+// countAgainst counts a failed attempt of messages, and returns those that may be tried again. It
+// dead-letters the others; most is the attempts of a message that a round may make.
+func (s *settler) countAgainst(taken []*item, why string, most int) (rest []*item) {
+	for _, i := range taken {
+		s.quarantine.count(i, why)
+		if i.attempts > 2*max(most, 10) && !i.inside() {
+			// even to end the instance was not possible
+			s.release(i)
+			s.dead.store(i.settling(), broker.Cause{Reason: reasonUnstorable, Detail: why, Attempts: i.attempts})
+			continue
+		}
+		rest = append(rest, i)
+	}
+	return rest
+}
+
+// handovers forward messages to other orchestrators: those of one instance one after the other, so
 // that they stay in their order.
 type handovers struct {
-	o *Orchestrator
+	broker     broker.Handovers
+	background *background
+	metrics    *telemetry.MessageMetrics
+	log        *slog.Logger
 
 	mu      sync.Mutex
-	waiting map[string][]handover // by instance, as long as somebody is at it
+	waiting map[string][]handover // by instance, while a goroutine forwards them
 }
 
 type handover struct {
@@ -130,7 +154,7 @@ type handover struct {
 	otherwise time.Duration
 }
 
-// handOver hands a message to another orchestrator, and gives it back if that does not want it.
+// handOver forwards a message to another orchestrator, and nacks it if that one refuses it.
 func (h *handovers) handOver(to string, i *item, otherwise time.Duration) {
 	id := i.message.Instance
 	h.mu.Lock()
@@ -138,12 +162,12 @@ func (h *handovers) handOver(to string, i *item, otherwise time.Duration) {
 	before, busy := h.waiting[id]
 	h.waiting[id] = append(before, handover{to, i, otherwise})
 	if !busy {
-		h.o.asides.Go(func() { h.run(id) })
+		h.background.running.Go(func() { h.run(id) })
 	}
 }
 
-// run hands over what waits for an instance. What comes after something that was not wanted goes
-// back with it.
+// run forwards the messages that wait for an instance. If one is refused, it nacks that one and
+// those behind it.
 func (h *handovers) run(id string) {
 	for {
 		h.mu.Lock()
@@ -157,7 +181,7 @@ func (h *handovers) run(id string) {
 		h.mu.Unlock()
 		for n, x := range all {
 			if err := h.one(x); err != nil {
-				h.o.log.Debug("a message could not be handed over; it comes again", "instance", id, "to", x.to,
+				h.log.Debug("a message could not be handed over; it comes again", "instance", id, "to", x.to,
 					"subject", x.item.delivery.Subject, "error", err)
 				for _, x := range all[n:] {
 					x.item.delivery.Hold.Nak(x.otherwise)
@@ -169,24 +193,9 @@ func (h *handovers) run(id string) {
 }
 
 func (h *handovers) one(x handover) error {
-	ctx, cancel := context.WithTimeout(h.o.lifetime, asideFor)
+	ctx, cancel := context.WithTimeout(h.background.lifetime, asideFor)
 	defer cancel()
-	err := h.o.broker.Handover(ctx, x.to, x.item.delivery)
-	h.o.config.Metrics.HandedOver(err == nil)
+	err := h.broker.Handover(ctx, x.to, x.item.delivery)
+	h.metrics.HandedOver(err == nil)
 	return err
-}
-
-// deadLetter stores a message as a dead letter, and then acknowledges it.
-func (o *Orchestrator) deadLetter(d broker.Delivery, why broker.Cause) {
-	o.aside(func(ctx context.Context) {
-		log := telemetry.LogAt(o.log, placeOf(d)).With(about(d)...)
-		log.Warn("message dead-lettered", "reason", why.Reason, "detail", o.detail(why.Reason, why.Detail))
-		if err := o.broker.StoreDeadLetter(ctx, d, why); err != nil {
-			log.Warn("storing a dead letter failed; the message is redelivered", "error", err)
-			d.Hold.Nak(time.Second)
-			return
-		}
-		o.config.Metrics.DeadLettered(o.broker.Prefix(), d.Subject, why.Reason)
-		d.Hold.Ack()
-	})
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Status is how an orchestrator stands, for those who watch it.
+// Status is the state of an orchestrator, for monitoring.
 type Status struct {
 	ID    string
 	Since time.Time
@@ -14,7 +14,7 @@ type Status struct {
 	// Instances are in memory, Hydrated of them with their code; Messages wait for them or are
 	// being decided.
 	Instances, Hydrated, Messages int
-	// Loading, Deciding and Committing count the instances that are just there.
+	// Loading, Deciding and Committing count the instances in these stages.
 	Loading, Deciding, Committing int
 	// Steps count inline steps that run or wait for their time.
 	Steps int
@@ -22,29 +22,24 @@ type Status struct {
 	// UnpublishedFor.
 	Unpublished    int
 	UnpublishedFor time.Duration
-	// Stuck counts goroutines that have not come back from the code of an instance.
+	// Stuck counts goroutines in which the code of an instance has not returned.
 	Stuck int
-	// CommitFault is why nothing can be committed, if so.
+	// CommitFault is the error for which all commits fail, or nil.
 	CommitFault error
 	// Unknown are instances whose messages wait for an orchestrator that can take them.
 	Unknown []Unknown
 }
 
-// Status tells how it stands. It waits for the loop, so the context should end soon.
+// Status returns the state. It waits for the loop, so the context should end soon.
 func (o *Orchestrator) Status(ctx context.Context) (Status, error) {
 	s := Status{ID: o.config.ID, Since: o.began, Partitions: o.Owned(), Unknown: o.Unknown(),
-		CommitFault: o.loop.committing()}
+		CommitFault: o.loop.commits.failing()}
 	s.Unpublished, s.UnpublishedFor = o.publisher.Waiting()
-	o.deciders.mu.Lock()
-	s.Stuck = o.deciders.lost
-	o.deciders.mu.Unlock()
-	o.steps.mu.Lock()
-	s.Steps = len(o.steps.running)
-	o.steps.mu.Unlock()
-	counted := o.loop.ask(ctx, func(l *loop) {
-		h := l.count()
-		s.Instances, s.Hydrated, s.Messages = h.entries, h.hydrated, h.messages
-		s.Loading, s.Deciding, s.Committing = h.loading, h.deciding, h.committing
+	s.Stuck, s.Steps = o.deciders.lostNow(), o.steps.Running()
+	counted := o.loop.calls.ask(ctx, func() {
+		m := o.loop.count()
+		s.Instances, s.Hydrated, s.Messages = m.Instances, m.Hydrated, m.Messages
+		s.Loading, s.Deciding, s.Committing = m.Loading, m.Deciding, m.Committing
 	})
 	if !counted {
 		return Status{}, context.Cause(ctx)

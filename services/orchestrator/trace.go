@@ -12,9 +12,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// told is what whoever follows a trace wants to know of a round besides its turn. Its times are
-// those of this machine.
-type told struct {
+// traced has the facts of a round that its spans need besides the turn. Its times are those of this
+// machine.
+type traced struct {
 	took      []telemetry.Taken
 	partition int
 	hydrated  bool
@@ -22,10 +22,9 @@ type told struct {
 	times     times
 }
 
-// tell notes what a round was decided on, before its messages are settled: those that have changed
-// something.
-func tell(e *entry, receipts []round.Receipt, hydrated bool, x times) *told {
-	t := &told{hydrated: hydrated, arrived: x.decided, times: x}
+// tell notes the messages that a round has accepted, before they are settled.
+func trace(e *entry, receipts []round.Receipt, hydrated bool, x times) *traced {
+	t := &traced{hydrated: hydrated, arrived: x.decided, times: x}
 	for n, i := range e.taken {
 		if receipts[n].Verdict != round.Accepted {
 			continue
@@ -59,7 +58,7 @@ func begin(taken []*item) times {
 	return t
 }
 
-// isTraced reports whether anybody follows the trace of what a turn has changed.
+// isTraced reports whether a turn has changed an instance with a sampled trace.
 func isTraced(t *round.Turn) bool {
 	if len(t.Executions) == 0 {
 		return false
@@ -73,18 +72,19 @@ func isTraced(t *round.Turn) bool {
 	return traced(t.Row)
 }
 
-// teller exports the turns that this process has committed, once they are settled. If the process
-// dies before, the messages come again, to an orchestrator that finds in history that they were
-// taken, and exports; and the orchestrator that loads the instance exports its latest turns, with
-// the same ids.
-type teller struct {
-	o      *Orchestrator
-	tracer *telemetry.Tracer
+// spans exports the turns that this process has committed, once they are settled. If the process
+// dies before, the broker redelivers the messages. The orchestrator that takes them finds them in
+// history, and exports. The orchestrator that loads the instance also exports its latest turns,
+// with the same ids.
+type spans struct {
+	tracer     *telemetry.Tracer // nil: none
+	store      history.Reader
+	background *background
 
-	told     parts // what this process has exported with all that is known of a round
-	restored parts // what it has exported from history alone
+	exported parts // exported with all facts of a round
+	restored parts // exported from history alone
 
-	past sync.Mutex // held while what another process committed is exported
+	past sync.Mutex // held while turns of another process are exported
 }
 
 // parts are parts of histories.
@@ -104,22 +104,22 @@ type span struct{ first, last int64 }
 
 func (s span) has(event int64) bool { return s.first <= event && event <= s.last }
 
-// maxTold bounds the executions of which the exported parts are known.
-const maxTold = 16 << 10
+// maxExported bounds the executions whose exported parts are remembered.
+const maxExported = 16 << 10
 
-// tell tells of a turn that was committed and settled. The loop does it itself, so that nothing
-// comes between: it only puts spans where somebody else sends them from.
-func (t *teller) tell(d *decision) {
-	if d.told == nil || d.committed.IsZero() {
+// export exports a turn that was committed and settled. The loop calls it, so that nothing comes
+// between: export only queues spans, and another goroutine sends them.
+func (t *spans) export(d *decision) {
+	if d.traced == nil || d.committed.IsZero() {
 		return
 	}
-	t.told.note(&d.turn)
+	t.exported.note(&d.turn)
 	t.tracer.Over(d.turn.Instance, d.turn.Over, d.committed)
-	t.tracer.Told(&d.turn)
+	t.tracer.Emit(&d.turn)
 	t.tracer.Round(telemetry.Round{
-		Turn: &d.turn, Took: d.told.took, Partition: d.told.partition, Hydrated: d.told.hydrated,
-		Arrived: d.told.arrived, Decided: d.told.times.decided, Undecided: d.told.times.undecided,
-		Committed: d.committed, Batch: d.batch, Sent: len(d.promises),
+		Turn: &d.turn, Took: d.traced.took, Partition: d.traced.partition, Hydrated: d.traced.hydrated,
+		Arrived: d.traced.arrived, Decided: d.traced.times.decided, Undecided: d.traced.times.undecided,
+		Committed: d.committed, Batch: d.batch, Sent: len(d.messages),
 	})
 }
 
@@ -151,7 +151,7 @@ func (p *parts) note(turn *round.Turn) bool {
 		if known {
 			continue
 		}
-		if p.order = append(p.order, key); len(p.order) > maxTold {
+		if p.order = append(p.order, key); len(p.order) > maxExported {
 			delete(p.of, p.order[0])
 			p.order = p.order[1:]
 		}
@@ -179,25 +179,25 @@ func (p *parts) hasAll(turn *round.Turn) bool {
 	return true
 }
 
-// again looks after a message that was taken before and comes again: whoever took it may have died
-// before telling.
-func (t *teller) again(i *item) {
+// again exports the turn of a redelivered message that was taken before: the process that took it
+// may have died before it exported.
+func (t *spans) again(i *item) {
 	if t.tracer == nil || i.delivery.NumDelivered < 2 && !i.doubtful {
 		return
 	}
 	m := i.message
-	t.o.aside(func(ctx context.Context) {
-		x, err := history.Export(ctx, t.o.store, m.Instance, round.ExecutionOf(m))
+	t.background.do(func(ctx context.Context) {
+		x, err := history.Export(ctx, t.store, m.Instance, round.ExecutionOf(m))
 		if err != nil {
 			return // it is not there any more, or comes again
 		}
 		turn, ok := round.Past(m.Instance, x.Execution, x.Events, m)
 		for ok {
-			t.tellPast(&turn, m, i.delivery.Partition)
+			t.exportPastTurn(&turn, m, i.delivery.Partition)
 			if turn.Row.Status != round.ContinuedAsNew {
 				return
 			}
-			if x, err = history.Export(ctx, t.o.store, m.Instance, x.Execution+1); err != nil {
+			if x, err = history.Export(ctx, t.store, m.Instance, x.Execution+1); err != nil {
 				return
 			}
 			turn, ok = round.PastStart(m.Instance, x.Execution, x.Events)
@@ -205,12 +205,12 @@ func (t *teller) again(i *item) {
 	})
 }
 
-// tellPast tells of what somebody else has committed. When its parts began and ended only that one
-// knew.
-func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
+// exportPastTurn exports a turn that another process has committed. Only that process knew when the
+// parts of the turn began and ended.
+func (t *spans) exportPastTurn(turn *round.Turn, m events.Message, partition int) {
 	t.past.Lock()
 	defer t.past.Unlock()
-	if !isTraced(turn) || !t.told.note(turn) {
+	if !isTraced(turn) || !t.exported.note(turn) {
 		return
 	}
 	if t.restored.hasAll(turn) {
@@ -220,7 +220,7 @@ func (t *teller) tellPast(turn *round.Turn, m events.Message, partition int) {
 	t.exportPast(turn, []telemetry.Taken{{Trace: m.Trace, Verb: m.Content.Verb(), NumDelivered: 1}}, partition, at)
 }
 
-func (t *teller) exportPast(turn *round.Turn, took []telemetry.Taken, partition int, at time.Time) {
+func (t *spans) exportPast(turn *round.Turn, took []telemetry.Taken, partition int, at time.Time) {
 	t.tracer.Over(turn.Instance, turn.Over, at)
 	t.tracer.Round(telemetry.Round{
 		Turn: turn, Took: took, Partition: partition, Batch: 1, Sent: len(turn.Messages), Past: true, Arrived: at,
@@ -234,25 +234,25 @@ const takeoverWithin = time.Minute
 
 // takeOver exports again what another orchestrator may have had in its exporter when it died: the
 // latest turns of an instance that is loaded here, unless this process has exported them. The ids
-// of the spans are the same, so a backend has each once. It reads no more than what was loaded, so
-// it knows no links; if a message of such a turn is delivered again, [teller.again] exports them.
-func (t *teller) takeOver(k round.Known) {
+// of the spans are the same, so a backend has each once. It reads no more than was loaded, so
+// it knows no links; if a message of such a turn is delivered again, [spans.again] exports them.
+func (t *spans) takeOver(k round.Known) {
 	if t.tracer == nil || len(k.History) == 0 || k.Unreadable != nil {
 		return
 	}
 	at, _ := events.ParseTrace(k.Row.Trace)
 	since := time.Now().Add(-t.tracer.Unsent() - takeoverWithin)
 	x := executionKey{k.Instance, k.Row.Incarnation, k.Row.Execution}
-	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.told.has(x, k.Row.LastEvent) ||
+	if !at.Sampled || k.Row.UpdatedAt.Before(since) || t.exported.has(x, k.Row.LastEvent) ||
 		t.restored.has(x, k.Row.LastEvent) {
 		return
 	}
-	t.o.aside(func(context.Context) {
+	t.background.do(func(context.Context) {
 		t.past.Lock()
 		defer t.past.Unlock()
 		for _, turn := range round.PastSince(k.Instance, k.Row.Execution, k.History, since) {
 			first := turn.Executions[0].Events[0]
-			if isTraced(&turn) && !t.told.has(x, first.ID) && t.restored.note(&turn) {
+			if isTraced(&turn) && !t.exported.has(x, first.ID) && t.restored.note(&turn) {
 				t.exportPast(&turn, nil, 0, first.At)
 			}
 		}

@@ -3,10 +3,13 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -14,15 +17,34 @@ import (
 // readAtOnce is how many values are read at once for orchestrations that ask for those of others.
 const readAtOnce = 32
 
-// readValues is the worker of the one activity that needs the database: reading a value of another
+// valueReader is the worker of the one activity that needs the database: reading a value of another
 // instance.
-func (o *Orchestrator) readValues(ctx context.Context) {
+type valueReader struct {
+	by     string // the id of this orchestrator
+	broker interface {
+		broker.Publisher
+		broker.TaskQueues
+	}
+	prefix string
+	store  interface {
+		Value(ctx context.Context, instance, key string) (history.Value, bool, error)
+	}
+	dead       *deadLetters
+	background *background
+	log        *slog.Logger
+}
+
+// receiveAgain is the delay after a receiver has failed.
+const receiveAgain = 500 * time.Millisecond
+
+// run reads values until the context ends.
+func (r *valueReader) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := o.takeReads(ctx)
+		err := r.take(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		o.log.Warn("reading values for orchestrations is interrupted; trying again", "error", err)
+		r.log.Warn("reading values for orchestrations is interrupted; trying again", "error", err)
 		select {
 		case <-time.After(receiveAgain):
 		case <-ctx.Done():
@@ -30,15 +52,15 @@ func (o *Orchestrator) readValues(ctx context.Context) {
 	}
 }
 
-func (o *Orchestrator) takeReads(ctx context.Context) error {
-	queue, err := o.broker.OpenQueue(ctx,
-		broker.Queue{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
+func (r *valueReader) take(ctx context.Context) error {
+	queue, err := r.broker.OpenTaskQueue(ctx,
+		broker.TaskQueueName{Tag: orchestration.SystemTag, Activity: orchestration.ReadValueActivity})
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
 		if _, err := queue.Take(ctx, readAtOnce, func(d broker.Delivery) {
-			o.aside(func(ctx context.Context) { o.readValue(ctx, d) })
+			r.background.do(func(ctx context.Context) { r.read(ctx, d) })
 		}); err != nil {
 			return err
 		}
@@ -46,32 +68,32 @@ func (o *Orchestrator) takeReads(ctx context.Context) error {
 	return nil
 }
 
-// readValue reads a value and publishes it as the activity's result.
-func (o *Orchestrator) readValue(ctx context.Context, d broker.Delivery) {
-	m, err := events.Decode(o.broker.Prefix(), d.Subject, d.Header, d.Body, d.ID())
+// read reads a value and publishes it as the activity's result.
+func (r *valueReader) read(ctx context.Context, d broker.Delivery) {
+	m, err := events.Decode(r.prefix, d.Subject, d.Header, d.Body, d.ID())
 	if err != nil {
-		o.deadLetter(d, broker.Cause{Reason: reasonMalformed, Detail: err.Error(), By: o.config.ID})
+		r.dead.malformed(d, err.Error())
 		return
 	}
-	work, ok := m.Content.(*events.Work)
+	work, ok := m.Content.(*events.Task)
 	if !ok {
-		o.deadLetter(d, broker.Cause{Reason: reasonMalformed, Detail: "it is no work", By: o.config.ID})
+		r.dead.malformed(d, "it is no work")
 		return
 	}
-	answer, err := o.valueFor(ctx, work)
+	answer, err := r.valueFor(ctx, work)
 	if err != nil {
-		o.log.Warn("a value could not be read; trying again", "instance", m.Instance, "error", err)
+		r.log.Warn("a value could not be read; trying again", "instance", m.Instance, "error", err)
 		d.Hold.Nak(time.Second)
 		return
 	}
 	answer.Instance, answer.Trace = m.Instance, m.Trace
 	answer.ID = events.MessageID(answer.Content.Verb(), m.Instance, work.Ref)
-	w, err := events.Encode(o.broker.Prefix(), answer)
+	w, err := events.Encode(r.prefix, answer)
 	if err == nil {
-		err = o.broker.Publish(ctx, w)
+		err = r.broker.Publish(ctx, w)
 	}
 	if err != nil {
-		o.log.Warn("a value could not be sent; trying again", "instance", m.Instance, "error", err)
+		r.log.Warn("a value could not be sent; trying again", "instance", m.Instance, "error", err)
 		d.Hold.Nak(time.Second)
 		return
 	}
@@ -79,16 +101,16 @@ func (o *Orchestrator) readValue(ctx context.Context, d broker.Delivery) {
 }
 
 // valueFor makes the answer. The error is that the store does not answer just now.
-func (o *Orchestrator) valueFor(ctx context.Context, work *events.Work) (events.Message, error) {
+func (r *valueReader) valueFor(ctx context.Context, work *events.Task) (events.Message, error) {
 	failed := func(err error) events.Message {
-		return events.Message{Content: &events.WorkFailed{Ref: work.Ref, Worker: o.config.ID,
-			Error: &events.Error{Kind: events.Application, Final: true, Message: err.Error()}}}
+		return events.Message{Content: &events.TaskFailed{Ref: work.Ref, Worker: r.by,
+			Error: &failure.Error{Kind: failure.Application, NonRetryable: true, Message: err.Error()}}}
 	}
 	var q orchestration.ReadValue
-	if err := (events.JSON{}).Decode(work.Input, &q); err != nil {
+	if err := (codec.JSON{}).Decode(work.Input, &q); err != nil {
 		return failed(err), nil
 	}
-	value, _, err := o.store.Value(ctx, q.Instance, q.Key)
+	value, _, err := r.store.Value(ctx, q.Instance, q.Key)
 	switch {
 	case errors.Is(err, history.ErrNoInstance): // like a key that is not there
 	case err != nil && history.ClassOf(err) != history.Retry && history.ClassOf(err) != history.Contended:
@@ -96,5 +118,5 @@ func (o *Orchestrator) valueFor(ctx context.Context, work *events.Work) (events.
 	case err != nil:
 		return events.Message{}, err
 	}
-	return events.Message{Content: &events.WorkDone{Ref: work.Ref, Worker: o.config.ID, Result: value.Data}}, nil
+	return events.Message{Content: &events.TaskDone{Ref: work.Ref, Worker: r.by, Result: value.Data}}, nil
 }

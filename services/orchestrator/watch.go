@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/awake"
-	"github.com/rondo-run/rondo/internal/telemetry"
 )
 
 // This file watches the code of orchestrations while it is decided. A wall clock would blame code
@@ -57,45 +56,46 @@ func (w *watcher) tick(now time.Time, used time.Duration, known bool) {
 	w.at, w.used = now, used
 }
 
-// watch interrupts code that does not come back, and reports it when that does not help.
-func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup) {
-	used, known := d.o.config.CPU()
+// watch interrupts code that does not return, and reports code on which that has no effect.
+func (d *deciders) watch(ctx context.Context, wait *sync.WaitGroup, stuck func(ctx context.Context, e *entry)) {
+	used, known := d.config.cpu()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watcher.tick(time.Now(), used, known)
 	for j := range d.busy {
-		if j.seen == nil { // what was before the watch has seen it does not count
+		if j.seen == nil { // time before the watch has seen the job does not count
 			j.seen = new(d.watcher.now)
 			continue
 		}
 		ran, went := d.watcher.now.ran-j.seen.ran, d.watcher.now.went-j.seen.went
-		if stuck := d.o.config.StuckAfter; !j.interrupted &&
-			(ran > d.o.config.RunawayAfter || went > blockedFor*stuck) {
+		if !j.interrupted &&
+			(ran > d.config.runawayAfter || went > blockedFor*d.config.stuckAfter) {
 			j.interrupted = true
 			d.logOf(j).Warn("the code of an instance takes too long; interrupting it", "for",
 				went.Round(time.Millisecond))
 			j.live.Interrupt()
 		}
-		if went > d.o.config.StuckAfter && !j.reported {
-			d.replace(ctx, wait, j, went)
+		if went > d.config.stuckAfter && !j.reported {
+			d.replace(ctx, wait, stuck, j, went)
 		}
 	}
 }
 
-// replace goes on without the goroutine of a job, which most likely is blocked, and lets another
-// one take its place.
-func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, j *job, went time.Duration) {
+// replace continues without the goroutine of a job, which most likely is blocked, and starts
+// another one in its place.
+func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, stuck func(ctx context.Context, e *entry),
+	j *job, went time.Duration) {
 	j.reported = true
 	d.lost++
 	d.logOf(j).Error("the code of an instance does not come back: "+
 		"it must not block outside of steps and activities; going on without that goroutine", "for",
 		went.Round(time.Millisecond))
-	go d.o.loop.tell(ctx, func(l *loop) { l.setStuck(j.entry) })
+	go stuck(ctx, j.entry)
 	if d.lost < d.limit {
 		wait.Go(func() { d.work(ctx) })
 	}
 }
 
 func (d *deciders) logOf(j *job) *slog.Logger {
-	return telemetry.LogOf(d.o.log, j.entry.id, j.entry.known.row())
+	return j.entry.logger(d.log)
 }

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// BenchmarkActivities executes activities that do nothing: what is measured is taking the work,
-// publishing the result, and acknowledging. The broker and whoever takes the results are in the
-// same process.
+// BenchmarkActivities executes activities that do nothing. It measures taking tasks, publishing
+// results and acknowledging. The broker and the receiver of the results are in the same process.
 func BenchmarkActivities(b *testing.B) {
-	nothing := activity.Define[int, int]("nothing").With(func(_ context.Context, n int) (int, error) { return n, nil })
+	nothing := activity.Define[int, int]("nothing").Bind(func(_ context.Context, n int) (int, error) { return n, nil })
 	for _, slots := range []int{1, 64, 256} {
 		b.Run(fmt.Sprint("slots=", slots), func(b *testing.B) {
 			w := newPatientWorld(b)
@@ -24,7 +24,7 @@ func BenchmarkActivities(b *testing.B) {
 				for at := from; at < from+n; at += batch {
 					var messages []events.Message
 					for i := at; i < min(at+batch, from+n); i++ {
-						work := events.Work{Activity: "nothing", Input: events.Payload(strconv.Itoa(i)),
+						work := events.Task{Activity: "nothing", Input: codec.Payload(strconv.Itoa(i)),
 							Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}}
 						messages = append(messages, w.message("i-"+strconv.Itoa(i%512), &work))
 					}
@@ -43,14 +43,14 @@ func BenchmarkActivities(b *testing.B) {
 	}
 }
 
-// BenchmarkOneActivity is the way of one activity while nothing else is going on.
+// BenchmarkOneActivity measures one activity at a time.
 func BenchmarkOneActivity(b *testing.B) {
-	nothing := activity.Define[int, int]("nothing").With(func(_ context.Context, n int) (int, error) { return n, nil })
+	nothing := activity.Define[int, int]("nothing").Bind(func(_ context.Context, n int) (int, error) { return n, nil })
 	w := newPatientWorld(b)
 	w.start(worker.Config{}, nothing)
 	b.ResetTimer()
 	for i := range b.N {
-		w.send("i", events.Work{Activity: "nothing",
+		w.send("i", events.Task{Activity: "nothing",
 			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 		w.done()
 	}

@@ -5,99 +5,118 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 const (
-	// publishers publish at the same time, each everything that has finished just then. Most of the
-	// time they wait until it is committed, and what finishes meanwhile needs another one.
+	// publishers is the number of goroutines that publish. Each publishes all attempts that have
+	// just finished. Mostly they wait for commits, and attempts that finish meanwhile need another
+	// goroutine.
 	publishers = 16
-	// maxFinished bounds what has finished and was not taken by a publisher: beyond it, activities
-	// that have finished keep their slots. maxBatch bounds one call.
+	// maxFinished is the maximum number of finished attempts that wait for a publisher: beyond it,
+	// finished activities keep their slots. maxBatch is the maximum of one call.
 	maxFinished = 1024
 	maxBatch    = 512
 )
 
-// completion is a message about an attempt on its way to the instance. When it is stored, or
-// committed already, the attempt is acknowledged, unless it goes on.
+// completer publishes messages about attempts to their instances, and then has their tasks
+// acknowledged.
+type completer struct {
+	ctx      context.Context
+	bus      broker.Publisher
+	prefix   string
+	id       string
+	metrics  *telemetry.TaskMetrics
+	log      *slog.Logger
+	settler  *settler
+	dead     *deadLetters
+	finished chan completion
+}
+
+// completion is a message about an attempt to its instance. When it is stored, or committed
+// already, the attempt is acknowledged, unless it goes on.
 type completion struct {
 	a     *attempt
 	wire  events.Wire
 	goes  bool // the attempt goes on
-	tries int  // how often it was refused
+	tries int  // how often the broker refused it
 }
 
 // done publishes a result.
-func (w *Worker) done(a *attempt, result events.Payload) {
-	w.say(a, events.VerbDone, &events.WorkDone{Ref: a.work.Ref, Result: result, Worker: w.config.ID})
+func (c *completer) done(a *attempt, result codec.Payload) {
+	c.say(a, events.VerbDone, &events.TaskDone{Ref: a.work.Ref, Result: result, Worker: c.id})
 }
 
 // fail publishes an error.
-func (w *Worker) fail(a *attempt, err *events.Error) {
-	w.say(a, events.VerbFail, w.failure(a, err))
+func (c *completer) fail(a *attempt, err *failure.Error) {
+	c.say(a, events.VerbFail, c.failure(a, err))
 }
 
-func (w *Worker) failure(a *attempt, err *events.Error) *events.WorkFailed {
+func (c *completer) failure(a *attempt, err *failure.Error) *events.TaskFailed {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last := a.last
+	last := a.progress.last
 	if len(last) > events.MaxHeartbeat {
 		last = nil
 	}
-	return &events.WorkFailed{Ref: a.work.Ref, Error: err.Bounded(), Heartbeat: last, Worker: w.config.ID}
+	return &events.TaskFailed{Ref: a.work.Ref, Error: events.Bounded(err), Heartbeat: last, Worker: c.id}
 }
 
-// pending publishes that somebody else completes the activity.
-func (w *Worker) pending(a *attempt) {
-	w.tell(a, events.Message{ID: events.PendingID(a.m.Instance, a.work.Ref),
-		Content: &events.WorkBegun{Ref: a.work.Ref, Worker: w.config.ID, Pending: true}})
+// pending publishes that another program completes the activity.
+func (c *completer) pending(a *attempt) {
+	c.report(a, events.Message{ID: events.PendingID(a.m.Instance, a.work.Ref),
+		Content: &events.TaskBegun{Ref: a.work.Ref, Worker: c.id, Pending: true}})
 }
 
-// begun publishes that the work has begun. It goes on meanwhile: if that is lost, the worker has
-// died, and the work comes again.
-func (w *Worker) begun(a *attempt) {
-	wire, err := w.encode(a, events.Message{ID: events.MessageID(events.VerbBegun, a.m.Instance, a.work.Ref),
-		Content: &events.WorkBegun{Ref: a.work.Ref, Worker: w.config.ID}})
+// begun publishes that the task has begun. The execution goes on meanwhile: if the message is lost,
+// the worker has died, and the task is redelivered.
+func (c *completer) begun(a *attempt) {
+	wire, err := c.encode(a, events.Message{ID: events.MessageID(events.VerbBegun, a.m.Instance, a.work.Ref),
+		Content: &events.TaskBegun{Ref: a.work.Ref, Worker: c.id}})
 	if err == nil {
-		w.send(completion{a: a, wire: wire, goes: true})
+		c.send(completion{a: a, wire: wire, goes: true})
 	}
 }
 
-func (w *Worker) say(a *attempt, verb events.Verb, c events.Content) {
-	w.tell(a, events.Message{ID: events.MessageID(verb, a.m.Instance, a.work.Ref), Content: c})
+func (c *completer) say(a *attempt, verb events.Verb, content events.Content) {
+	c.report(a, events.Message{ID: events.MessageID(verb, a.m.Instance, a.work.Ref), Content: content})
 }
 
-func (w *Worker) tell(a *attempt, m events.Message) {
-	wire, err := w.encode(a, m)
+func (c *completer) report(a *attempt, m events.Message) {
+	wire, err := c.encode(a, m)
 	if err != nil {
 		err = fmt.Errorf("what it returned cannot be sent: %w", err)
-		wire, err = w.encode(a, w.shortFailure(a, events.Infrastructure, err))
+		wire, err = c.encode(a, c.shortFailure(a, failure.Infrastructure, err))
 	}
-	if err != nil { // even that
-		w.putAside(a, broker.Cause{Reason: "unsendable", Detail: err.Error(), By: w.config.ID,
-			Attempts: a.d.NumDelivered})
+	if err != nil { // even that cannot be sent
+		c.dead.deadLetter(a, "unsendable", err.Error())
 		return
 	}
-	w.send(completion{a: a, wire: wire})
+	c.send(completion{a: a, wire: wire})
 }
 
-func (w *Worker) encode(a *attempt, m events.Message) (events.Wire, error) {
-	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.from, a.m.Trace)
-	wire, err := events.Encode(w.bus.Prefix(), m)
-	if back := a.d.Header[events.HeaderBack]; len(back) > 0 && a.d.NumDelivered == 1 {
-		// what comes again may come because its result kills who takes it: the stream counts
-		wire.Back = back[0]
+func (c *completer) encode(a *attempt, m events.Message) (events.Wire, error) {
+	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.span.from, a.m.Trace)
+	wire, err := events.Encode(c.prefix, m)
+	if back := a.d.Header[events.HeaderDirectReply]; len(back) > 0 && a.d.NumDelivered == 1 {
+		// A redelivery may be due to a result that kills its receiver: the stream counts
+		// deliveries.
+		wire.DirectTo = back[0]
 	}
 	return wire, err
 }
 
-// shortFailure is one that fits wherever anything fits.
-func (w *Worker) shortFailure(a *attempt, kind events.ErrorKind, err error) events.Message {
+// shortFailure is a failure that fits wherever any message fits.
+func (c *completer) shortFailure(a *attempt, kind failure.Kind, err error) events.Message {
 	const most = 400
 	text := strings.ToValidUTF8(err.Error(), "?")
 	if len(text) > most {
@@ -108,44 +127,44 @@ func (w *Worker) shortFailure(a *attempt, kind events.ErrorKind, err error) even
 	}
 	return events.Message{
 		ID: events.MessageID(events.VerbFail, a.m.Instance, a.work.Ref) + "/short",
-		Content: &events.WorkFailed{Ref: a.work.Ref, Worker: w.config.ID,
-			Error: &events.Error{Kind: kind, Final: kind == events.LimitExceeded, Message: text}},
+		Content: &events.TaskFailed{Ref: a.work.Ref, Worker: c.id,
+			Error: &failure.Error{Kind: kind, NonRetryable: kind == failure.LimitExceeded, Message: text}},
 	}
 }
 
-// send passes a completion to the publishers.
-func (w *Worker) send(c completion) {
+// send sends a completion to the publishers.
+func (c *completer) send(x completion) {
 	select {
-	case w.finished <- c:
-	case <-w.publishing.Done():
-		c.unpublished()
+	case c.finished <- x:
+	case <-c.ctx.Done():
+		c.unpublished(x)
 	}
 }
 
-// complete publishes what has finished, until the end.
-func (w *Worker) complete() {
+// run publishes finished attempts, until the worker ends.
+func (c *completer) run() {
 	batch := make([]completion, 0, maxBatch)
 	for {
 		select {
-		case c := <-w.finished:
-			batch = w.gather(append(batch[:0], c))
-			w.publish(batch)
+		case x := <-c.finished:
+			batch = c.gather(append(batch[:0], x))
+			c.publish(batch)
 			clear(batch)
-		case <-w.publishing.Done():
-			for _, c := range w.gather(batch[:0]) {
-				c.unpublished()
+		case <-c.ctx.Done():
+			for _, x := range c.gather(batch[:0]) {
+				c.unpublished(x)
 			}
 			return
 		}
 	}
 }
 
-// gather takes everything that has finished by now.
-func (w *Worker) gather(batch []completion) []completion {
+// gather adds all attempts that have finished by now.
+func (c *completer) gather(batch []completion) []completion {
 	for len(batch) < maxBatch {
 		select {
-		case c := <-w.finished:
-			batch = append(batch, c)
+		case x := <-c.finished:
+			batch = append(batch, x)
 		default:
 			return batch
 		}
@@ -153,41 +172,41 @@ func (w *Worker) gather(batch []completion) []completion {
 	return batch
 }
 
-// publish publishes a batch, and settles it.
-func (w *Worker) publish(batch []completion) {
+// publish publishes a batch, and settles its attempts.
+func (c *completer) publish(batch []completion) {
 	wires := make([]events.Wire, len(batch))
-	for i, c := range batch {
-		wires[i] = c.wire
+	for i, x := range batch {
+		wires[i] = x.wire
 	}
 	began := time.Now()
-	err := w.bus.Publish(w.publishing, wires...)
-	w.config.Metrics.Completed(time.Since(began), err)
+	err := c.bus.Publish(c.ctx, wires...)
+	c.metrics.Completed(time.Since(began), err)
 	var refused *broker.Refused
 	switch {
 	case err == nil:
-		for _, c := range batch {
-			c.stored()
+		for _, x := range batch {
+			c.stored(x)
 		}
 	case errors.As(err, &refused):
-		for _, c := range batch {
-			if reason := reasonFor(refused, c.wire); reason != nil {
-				w.refused(c, reason)
+		for _, x := range batch {
+			if reason := reasonFor(refused, x.wire); reason != nil {
+				c.refused(x, reason)
 			} else {
-				c.stored()
+				c.stored(x)
 			}
 		}
 	default:
 		if !errors.Is(err, context.Canceled) {
-			w.log.Warn("worker: completions could not be published; the work goes back", "messages",
+			c.log.Warn("worker: completions could not be published; the work goes back", "messages",
 				len(batch), "error", err)
 		}
-		for _, c := range batch {
-			c.unpublished()
+		for _, x := range batch {
+			c.unpublished(x)
 		}
 	}
 }
 
-// reasonFor tells why the broker does not take a message; nil if it does.
+// reasonFor returns the reason why the broker refuses a message; nil if it does not.
 func reasonFor(refused *broker.Refused, wire events.Wire) error {
 	id := idOf(wire)
 	for i, m := range refused.Messages {
@@ -205,35 +224,34 @@ func idOf(w events.Wire) string {
 	return ""
 }
 
-// refused tells the instance that what should be told cannot be.
-func (w *Worker) refused(c completion, reason error) {
-	c.a.log().Warn("worker: the broker refuses a completion", "bytes", len(c.wire.Body), "error", reason)
+// refused publishes to the instance that the broker has refused its completion.
+func (c *completer) refused(x completion, reason error) {
+	x.a.log().Warn("worker: the broker refuses a completion", "bytes", len(x.wire.Body), "error", reason)
 	switch {
-	case c.goes:
+	case x.goes:
 		return
-	case c.tries == 0:
+	case x.tries == 0:
 		err := fmt.Errorf("what it returned (%d bytes) is refused by the broker: %w; keep large data in a store and "+
-			"pass a reference to it", len(c.wire.Body), reason)
-		wire, failed := w.encode(c.a, w.shortFailure(c.a, events.LimitExceeded, err))
+			"pass a reference to it", len(x.wire.Body), reason)
+		wire, failed := c.encode(x.a, c.shortFailure(x.a, failure.LimitExceeded, err))
 		if failed == nil {
-			w.publish([]completion{{a: c.a, wire: wire, tries: 1}})
+			c.publish([]completion{{a: x.a, wire: wire, tries: 1}})
 			return
 		}
 	}
-	w.putAside(c.a, broker.Cause{Reason: "unsendable", Detail: reason.Error(), By: w.config.ID,
-		Attempts: c.a.d.NumDelivered})
+	c.dead.deadLetter(x.a, "unsendable", reason.Error())
 }
 
-// stored acknowledges the work.
-func (c completion) stored() {
-	if !c.goes {
-		c.a.finish(acked, 0)
+// stored acknowledges the task.
+func (c *completer) stored(x completion) {
+	if !x.goes {
+		c.settler.finish(x.a, acked, 0)
 	}
 }
 
-// unpublished gives the work back.
-func (c completion) unpublished() {
-	if !c.goes {
-		c.a.finish(returned, 0)
+// unpublished nacks the task.
+func (c *completer) unpublished(x completion) {
+	if !x.goes {
+		c.settler.finish(x.a, returned, 0)
 	}
 }

@@ -14,72 +14,76 @@ import (
 
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Config says which work a worker takes, and how much of it. The zero value takes work without a
+// Config configures which tasks a worker takes, and how many. The zero value takes tasks without a
 // tag.
 type Config struct {
-	// ID is what the worker is known by. One that stays the same over a restart keeps the worker's
-	// sessions. Empty: made up from the machine's name.
+	// ID is the name of the worker. If it stays the same over a restart, the worker keeps its
+	// sessions. Default: made from the host name.
 	ID string
-	// Build says which binary it is, for people.
+	// Build is the name of the binary, for operators.
 	Build string
-	// Inside says that it is a part of an orchestrator: nobody is told of it as a worker. What it
-	// does is counted and measured like that of others.
+	// Inside says that the worker is a part of an orchestrator: it does not answer discovery
+	// requests as a worker. Metrics count and measure its attempts like those of others.
 	Inside bool
-	// Tags says which work it takes.
+	// Tags selects the tasks that it takes.
 	Tags TagFilter
 
-	// Slots is how many activities run at once: 100. SlotsPerTag and SlotsPerActivity bound those
-	// of a tag (the empty one is for work without a tag) and those of an activity.
+	// Slots is the maximum number of activities that run at once. Default: 100. SlotsPerTag and
+	// SlotsPerActivity are the maximum for a tag (the empty one is for tasks without a tag) and for
+	// an activity.
 	Slots                         int
 	SlotsPerTag, SlotsPerActivity map[string]int
-	// RatePerActivity is how many of an activity this worker begins in a second, at most. A tenth
-	// of that may come at once.
+	// RatePerActivity is the maximum number of tasks of an activity that this worker begins per
+	// second. A tenth of that may begin at once.
 	RatePerActivity map[string]float64
 
-	// MaxAttempts is how often work is begun whose worker dies with it: 10.
-	MaxAttempts int
-	// Grace is how long an activity that is cancelled may take to return before it is given up: 10
-	// seconds. One whose time is over gets a second of it at most.
-	Grace time.Duration
-	// DrainTimeout is how long what runs may go on when the worker is told to end: 30 seconds.
-	DrainTimeout time.Duration
+	// MaxTaskCrashes is how many workers may die while they execute an activity task before it
+	// fails with the kind poison. Default: 10.
+	MaxTaskCrashes int
+	// CancelGrace is how long a cancelled activity may take to return before the worker gives it
+	// up. Default: 10 seconds. After a time limit, the activity gets at most one second.
+	CancelGrace time.Duration
+	// ShutdownTimeout is how long running activities may go on at a shutdown. Default: 30 seconds.
+	ShutdownTimeout time.Duration
 
-	// MaxSessions is how many sessions it has at once: 10. Negative: none.
+	// MaxSessions is the maximum number of sessions. Default: 10; negative: none.
 	MaxSessions int
-	// SessionIdle is how long it keeps a session that has no work: 5 minutes. SessionLease is how
-	// long the bus keeps a session whose worker says nothing: 30 seconds.
+	// SessionIdle is how long the worker keeps a session without tasks. Default: 5 minutes.
+	// SessionLease is the lease of a session in the broker. Default: 30 seconds.
 	SessionIdle, SessionLease time.Duration
 
-	// Discover is how often a worker with [Any] looks for new tags: 2 seconds.
+	// Discover is the interval at which a worker with [Any] looks for new tags. Default: 2 seconds.
 	Discover time.Duration
-	// Health is the address for /livez, /readyz and /version. Empty: none.
+	// Health is the address for /livez, /readyz and /version. Default: none.
 	Health string
 
-	// Tracer is told of attempts; nil: nobody is.
+	// Tracer exports the spans of attempts. Default: none.
 	Tracer *telemetry.Tracer
-	// Metrics counts and measures what is done; nil: nobody does.
+	// Metrics counts and measures attempts. Default: none.
 	Metrics *telemetry.Metrics `json:"-"`
 
-	// Codec is that of the orchestrations; nil is JSON.
-	Codec events.Codec
-	// LogPayloads lets logs tell texts of errors that may have the data of users in them. Otherwise
-	// they tell their size and hash.
+	// Codec is that of the orchestrations. Default: JSON.
+	Codec codec.Codec
+	// LogPayloads lets logs have error texts that may contain the data of users. Otherwise, they
+	// have the size and the hash of a text.
 	LogPayloads bool
-	// Logger gets what operators should know; nil is slog.Default.
+	// Logger receives the log. Default: slog.Default.
 	Logger *slog.Logger
 }
 
-// maxTags bounds the tags of a worker, each of which means a queue for each activity.
+// maxTags is the maximum number of tags of a worker, each of which means a task queue for each
+// activity.
 const maxTags = 5
 
-// TagFilter says which work a worker takes, by its tag. The zero value is [DefaultOnly].
+// TagFilter selects tasks by their tag. The zero value is [DefaultOnly].
 type TagFilter struct {
 	kind tagKind
 	tags []string
-	none bool // work without a tag, too
+	none bool // tasks without a tag, too
 }
 
 type tagKind int
@@ -91,24 +95,24 @@ const (
 	noTag
 )
 
-// DefaultOnly takes work without a tag.
+// DefaultOnly takes tasks without a tag.
 func DefaultOnly() TagFilter { return TagFilter{} }
 
-// Tags takes work with one of the tags, 5 at most, and none without.
+// Tags takes tasks with one of the tags, 5 at most, and none without a tag.
 func Tags(tags ...string) TagFilter { return TagFilter{kind: listed, tags: slices.Clone(tags)} }
 
-// DefaultAnd takes work without a tag, and with one of the tags.
+// DefaultAnd takes tasks without a tag, and with one of the tags.
 func DefaultAnd(tags ...string) TagFilter {
 	return TagFilter{kind: listed, tags: slices.Clone(tags), none: true}
 }
 
-// Any takes all work, whatever its tag. New tags are found within seconds.
+// Any takes all tasks, whatever their tag. It finds new tags within seconds.
 func Any() TagFilter { return TagFilter{kind: anyTag} }
 
-// None takes no work.
+// None takes no tasks.
 func None() TagFilter { return TagFilter{kind: noTag} }
 
-// String says it for people.
+// String describes the filter for operators.
 func (f TagFilter) String() string {
 	switch f.kind {
 	case defaultOnly:
@@ -117,6 +121,7 @@ func (f TagFilter) String() string {
 		return "any tag"
 	case noTag:
 		return "none"
+	case listed:
 	}
 	if f.none {
 		return strings.Join(append([]string{"without a tag"}, f.tags...), ", ")
@@ -131,6 +136,7 @@ func (f TagFilter) first() []string {
 		return []string{""}
 	case noTag:
 		return nil
+	case listed:
 	}
 	if f.none {
 		return append([]string{""}, f.tags...)
@@ -138,7 +144,7 @@ func (f TagFilter) first() []string {
 	return f.tags
 }
 
-// withdrawals are the tags whose withdrawals are of interest; nil for all.
+// withdrawals returns the tags whose withdrawals the worker must know; nil for all.
 func (f TagFilter) withdrawals() []string {
 	if f.kind == anyTag {
 		return nil
@@ -184,11 +190,11 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	number(&c.Slots, 100)
-	number(&c.MaxAttempts, 10)
+	number(&c.MaxTaskCrashes, 10)
 	number(&c.MaxSessions, 10)
 	c.MaxSessions = max(c.MaxSessions, 0)
-	duration(&c.Grace, 10*time.Second)
-	duration(&c.DrainTimeout, 30*time.Second)
+	duration(&c.CancelGrace, 10*time.Second)
+	duration(&c.ShutdownTimeout, 30*time.Second)
 	duration(&c.SessionIdle, 5*time.Minute)
 	duration(&c.SessionLease, 30*time.Second)
 	duration(&c.Discover, 2*time.Second)
@@ -196,7 +202,7 @@ func (c Config) withDefaults() Config {
 		c.ID = madeUpID()
 	}
 	if c.Codec == nil {
-		c.Codec = events.JSON{}
+		c.Codec = codec.JSON{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -205,7 +211,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// madeUpID tells one process from all others.
+// madeUpID returns an id that no other process has.
 func madeUpID() string {
 	host, err := os.Hostname()
 	if err != nil || events.CheckTag(host) != nil {
@@ -216,7 +222,7 @@ func madeUpID() string {
 	return fmt.Sprintf("%.100s-%d-%s", host, os.Getpid(), hex.EncodeToString(chance))
 }
 
-// check lists everything that is wrong with it.
+// check lists everything that is wrong with the configuration.
 func (c Config) check(code *activity.Registry) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -251,14 +257,14 @@ func (c Config) check(code *activity.Registry) error {
 			bad("rate of activity %q: %v in a second; want more than 0, and at most a million", name, r)
 		}
 	}
-	if c.MaxAttempts < 1 {
-		bad("max attempts: %d; want at least 1", c.MaxAttempts)
+	if c.MaxTaskCrashes < 1 {
+		bad("max attempts: %d; want at least 1", c.MaxTaskCrashes)
 	}
 	for _, d := range []struct {
 		name    string
 		is, min time.Duration
 	}{
-		{"grace", c.Grace, time.Millisecond}, {"drain timeout", c.DrainTimeout, time.Millisecond},
+		{"grace", c.CancelGrace, time.Millisecond}, {"drain timeout", c.ShutdownTimeout, time.Millisecond},
 		{"session idle", c.SessionIdle, time.Millisecond},
 		{"session lease", c.SessionLease, time.Second}, {"discover", c.Discover, 10 * time.Millisecond},
 	} {

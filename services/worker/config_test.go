@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -19,16 +19,16 @@ func TestABadConfigTellsEverythingAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &natsbroker.Bus{}
+	var b unconnected
 	if _, err := worker.New(b, nil, worker.Config{}); err == nil {
 		t.Error("a worker without a registry")
 	}
 	_, err = worker.New(b, code, worker.Config{
 		ID: "a\x00b", Tags: worker.Tags("a", "b", "c", "d", "e", "e", ""), Slots: -1,
-		SlotsPerTag: map[string]int{"gpu": 0}, MaxAttempts: -1,
+		SlotsPerTag: map[string]int{"gpu": 0}, MaxTaskCrashes: -1,
 		SlotsPerActivity: map[string]int{"nobody": 1, "echo": -1},
 		RatePerActivity:  map[string]float64{"somebody": 1, "echo": -1},
-		Grace:            -1, DrainTimeout: -1, SessionIdle: -1, SessionLease: 1, Discover: 1,
+		CancelGrace:      -1, ShutdownTimeout: -1, SessionIdle: -1, SessionLease: 1, Discover: 1,
 	})
 	if err == nil {
 		t.Fatal("it is taken")
@@ -54,6 +54,12 @@ func TestABadConfigTellsEverythingAtOnce(t *testing.T) {
 	}
 }
 
+// unconnected is a broker that only knows its settings.
+type unconnected struct{ worker.Broker }
+
+func (unconnected) Prefix() string             { return "rondo" }
+func (unconnected) TaskAckWait() time.Duration { return time.Minute }
+
 func TestAWorkerMakesUpAnID(t *testing.T) {
 	code, err := activity.NewRegistry()
 	if err != nil {
@@ -61,7 +67,7 @@ func TestAWorkerMakesUpAnID(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for range 100 {
-		w, err := worker.New(&natsbroker.Bus{}, code, worker.Config{})
+		w, err := worker.New(unconnected{}, code, worker.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +86,7 @@ func TestAWorkerAnswersOverHTTP(t *testing.T) {
 	w := newPatientWorld(t)
 	const address = "127.0.0.1:18123"
 	calls := make(chan call, 1)
-	r := w.start(worker.Config{Health: address, DrainTimeout: time.Minute}, held(block, calls))
+	r := w.start(worker.Config{Health: address, ShutdownTimeout: time.Minute}, held(block, calls))
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + address + path)
 		if err != nil {
@@ -101,7 +107,7 @@ func TestAWorkerAnswersOverHTTP(t *testing.T) {
 		about["version"] == "" {
 		t.Errorf("/version: %d %s", code, body)
 	}
-	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 	c := receive(t, calls, "the activity is called")
 	r.stop()
 	w.until("it drains", func() bool { return r.Status().Draining })

@@ -2,198 +2,240 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
+	"log/slog"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/awake"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// execute is the way of an attempt that has a slot, from here to where its completion is published.
-// It is the attempt's goroutine.
-func (w *Worker) execute(a *attempt) {
-	returned, began := false, time.Now()
-	defer func() {
-		if !returned { // runtime.Goexit, which cannot be stopped, only noticed
-			a.end(nil, goexited)
-		}
-		w.limits.release(a.q.line, time.Since(began))
-	}()
-	if w.admit(a) {
-		a.end(a.run())
-	}
-	returned = true
+// maxLastMoment is the longest time that a function gets to return after a time limit.
+const maxLastMoment = time.Second
+
+// executor calls the functions of attempts, stops them, and carries out the decided outcomes.
+type executor struct {
+	id        string
+	grace     time.Duration // after a withdrawal; see maxLastMoment for time limits
+	code      *activity.Registry
+	codec     codec.Codec
+	logger    *slog.Logger
+	tracer    *telemetry.Tracer
+	metrics   *telemetry.TaskMetrics
+	awake     *awake.Clock // does not advance while the process is frozen
+	held      *held
+	settler   *settler
+	completer *completer
 }
 
-// admit finds out whether the function is to be called here and now. If not, it does what is to be
-// done instead.
-func (w *Worker) admit(a *attempt) bool {
-	switch {
-	case a.unreadable != nil:
-		w.putAside(a, broker.Cause{Reason: "unreadable", Detail: a.unreadable.Error(), By: w.config.ID,
-			Attempts: a.d.NumDelivered})
-		return false
-	case w.elsewhere(a), !a.mayBegin(), w.tooLate(a), !w.inSession(a):
-		return false
-	case a.d.NumDelivered > 1 && !w.recall(a):
-		return false
+// run calls the function.
+func (x *executor) run(a *attempt) (codec.Payload, error) {
+	binding, _ := x.code.Lookup(a.work.Activity)
+	traced := x.traced(a)
+	ctx, cancel := context.WithCancelCause(traced)
+	defer cancel(nil)
+	limit, why := timeLimit(a.work, time.Now())
+	if !limit.IsZero() {
+		limited, stop := context.WithDeadlineCause(ctx, limit, why)
+		defer stop()
+		ctx = limited
 	}
-	if !a.work.StartBy.IsZero() {
-		w.begun(a)
+	if cause := x.start(a, cancel, limit, why); cause != nil {
+		return nil, cause
 	}
-	if w.recent.has(a.d.Subject) {
-		w.doubt(a)
-	}
-	return true
+	return binding.Run(activity.NewContext(ctx, activity.Environment{
+		Info: a.info(x.id), Codec: x.codec, Logger: x.logger, Last: a.progress.last,
+		Heartbeat: func(progress codec.Payload) error { return x.beat(a, progress) },
+		Token:     events.Token(a.m.Instance, a.work.Ref),
+	}), x.codec, a.work.Input)
 }
 
-// tooLate fails work whose time was over before it came. Work that was handed out before may have
-// begun in time: then the instance knows, and if it did not, the instance withdraws it.
-func (w *Worker) tooLate(a *attempt) bool {
-	now := time.Now()
+// traced begins the span of the attempt, which ends when its outcome is decided.
+func (x *executor) traced(a *attempt) context.Context {
 	k := a.work
-	switch {
-	case !k.Deadline.IsZero() && !now.Before(k.Deadline):
-		a.end(nil, timeout(events.TimeoutOverall, overallMessage))
-	case a.d.NumDelivered == 1 && !k.StartBy.IsZero() && !now.Before(k.StartBy):
-		a.end(nil, timeout(events.TimeoutScheduleToStart, "no worker took it up in time"))
-	default:
-		return false
-	}
-	return true
-}
-
-// putAside makes a dead letter of work that must not come again.
-func (w *Worker) putAside(a *attempt, why broker.Cause) {
-	detail := why.Detail
-	if !w.config.LogPayloads { // it has parts of what cannot be read or sent
-		detail = events.Digest(detail)
-	}
-	a.log().Warn("worker: task dead-lettered", "subject", a.d.Subject, "reason", why.Reason, "detail", detail)
-	if err := w.bus.StoreDeadLetter(w.publishing, a.d, why); err != nil {
-		a.log().Warn("worker: storing a dead letter failed; the task is redelivered", "subject",
-			a.d.Subject, "error", err)
-		a.giveBack(time.Second)
-		return
-	}
-	w.config.Metrics.DeadLettered(w.bus.Prefix(), a.d.Subject, why.Reason)
-	if a.unreadable != nil { // otherwise what has become of it was recorded before it could not be sent
-		a.measure(telemetry.WorkUnreadable, nil)
-	}
+	ctx, from, end := x.tracer.Begin(context.Background(), telemetry.Attempt{
+		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance,
+		Orchestration: k.Orchestration, Ref: k.Ref, Number: k.Attempt,
+		NumDelivered: a.d.NumDelivered, Tag: k.Tag, Session: k.Session, Worker: x.id,
+	})
 	a.mu.Lock()
-	a.decided = true
+	a.span = span{from, end}
 	a.mu.Unlock()
-	a.finish(acked, 0)
+	return ctx
 }
 
-// ---- What is noted about work, for whoever gets it if this worker dies.
-
-// noteEvery bounds how often progress is noted.
-const noteEvery = time.Second
-
-// note is what is known about a piece of work besides the work itself.
-type note struct {
-	// Begun counts the workers that have begun it, beginning with the second: the first one has
-	// nothing to note, because most work is done by the first.
-	Begun    int            `json:"begun,omitempty"`
-	Progress events.Payload `json:"progress,omitempty"`
+// timeLimit returns the earliest time limit of a task that begins now, and the error for it; zero
+// if there is none.
+func timeLimit(work *events.Task, now time.Time) (time.Time, *failure.Error) {
+	at, why := work.Deadline, timeout(failure.TimeoutScheduleToClose, overallMessage)
+	if d := work.StartToClose; d > 0 {
+		if end := now.Add(d); at.IsZero() || end.Before(at) {
+			at, why = end, timeout(failure.TimeoutStartToClose, "it took longer than "+d.String())
+		}
+	}
+	return at, why
 }
 
-func (a *attempt) noteKey() string { return "work/" + events.Token(a.m.Instance, a.work.Ref) }
+// start starts the timers. It returns the reason if the function must not be called after all.
+func (x *executor) start(a *attempt, cancel context.CancelCauseFunc, limit time.Time,
+	why *failure.Error) *failure.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.life.move(onCall) {
+		return a.life.cause
+	}
+	c := &a.call
+	c.cancel, c.at = cancel, time.Now()
+	if a.d.NumDelivered == 1 {
+		since := a.d.StoredAt
+		if a.d.NotBefore.After(since) {
+			since = a.d.NotBefore
+		}
+		x.metrics.Begun(a.measured(), c.at.Sub(since))
+	}
+	moment := min(x.grace, maxLastMoment)
+	if c.ends, c.why = limit, why; !limit.IsZero() {
+		c.timers = append(c.timers, time.AfterFunc(time.Until(limit), func() { x.stop(a, why, moment) }))
+	}
+	if d := a.work.HeartbeatTimeout; d > 0 {
+		c.beatAt = x.awake.Now()
+		c.beating = time.AfterFunc(d, func() { x.silent(a, moment) })
+	}
+	return nil
+}
 
-// note is what would be noted now.
-func (a *attempt) note() note { return note{Begun: a.begun, Progress: a.last} }
+// beat handles a heartbeat.
+func (x *executor) beat(a *attempt, progress codec.Payload) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.life.wanted() {
+		return context.Canceled
+	}
+	x.metrics.Heartbeat(a.q.name.Activity)
+	a.progress.beat(progress)
+	if a.call.beating != nil {
+		a.call.beatAt = x.awake.Now()
+		a.call.beating.Reset(a.work.HeartbeatTimeout)
+	}
+	return nil
+}
 
-func (a *attempt) writeNote(ctx context.Context, n note) {
-	data, err := json.Marshal(n)
-	if err == nil {
-		a.mu.Lock()
-		a.hasNote = true
+// silent stops an attempt without heartbeats. While the process is frozen, an attempt can send
+// none, so that this time does not count.
+func (x *executor) silent(a *attempt, grace time.Duration) {
+	a.mu.Lock()
+	d := a.work.HeartbeatTimeout
+	rest := d - (x.awake.Now() - a.call.beatAt)
+	if rest > 0 && a.life.open() {
+		a.call.beating.Reset(rest)
+	}
+	a.mu.Unlock()
+	if rest <= 0 {
+		x.stop(a, timeout(failure.TimeoutHeartbeat, "it gave no heartbeat for "+d.String()), grace)
+	}
+}
+
+// withdraw stops an attempt whose result is no longer wanted.
+func (x *executor) withdraw(a *attempt) { x.stop(a, withdrawn, x.grace) }
+
+// stop ends the function's context. If the function has not returned after the grace, stop gives it
+// up. Only the first reason counts.
+func (x *executor) stop(a *attempt, cause *failure.Error, grace time.Duration) {
+	a.mu.Lock()
+	if !a.life.move(onStop) {
 		a.mu.Unlock()
-		err = a.w.bus.SetNote(ctx, a.noteKey(), data)
+		return
 	}
-	if err != nil {
-		a.log().Debug("worker: progress could not be noted", "error", err)
+	a.life.cause = cause
+	cancel := a.call.cancel
+	if a.life.inCall() {
+		a.call.timers = append(a.call.timers, time.AfterFunc(grace, func() { x.giveUp(a) }))
 	}
-	a.mu.Lock()
-	a.noting = false
-	late := a.over
 	a.mu.Unlock()
-	if late { // it was finished in the meantime, and may have dropped the note too early
-		_ = a.w.bus.DropNote(ctx, a.noteKey())
+	if cancel != nil {
+		cancel(cause)
 	}
 }
 
-// recall reads what was noted about work that was handed out before, and notes that it is begun
-// once more. It reports false if that was too often.
-func (w *Worker) recall(a *attempt) bool {
-	ctx, cancel := context.WithTimeout(w.publishing, noteTimeout)
-	defer cancel()
-	data, err := w.bus.Note(ctx, a.noteKey())
-	var n note
-	if err == nil && len(data) > 0 {
-		err = json.Unmarshal(data, &n)
-	}
-	if err != nil {
-		a.log().Warn("worker: what was noted about work cannot be read; it is executed all the same", "subject",
-			a.d.Subject, "error", err)
-	}
-	if before := n.Begun + 1; before >= w.config.MaxAttempts {
-		w.poison(a, before)
-		return false
-	}
+// end decides the outcome by the result of the function.
+func (x *executor) end(a *attempt, result codec.Payload, err error) {
 	a.mu.Lock()
-	a.begun, a.hasNote, a.notedAt = n.Begun+1, true, time.Now()
-	if len(n.Progress) > 0 {
-		a.last = n.Progress
+	if l, c := &a.life, &a.call; l.cause == nil && err != nil && !c.ends.IsZero() && !time.Now().Before(c.ends) {
+		l.cause = c.why // its context has ended a moment before the clock
 	}
-	next := a.note()
+	first := a.life.move(onReturn)
+	givenUp, cause := a.life.givenUp, a.life.cause
+	a.call.stopTimers()
 	a.mu.Unlock()
-	a.writeNote(ctx, next)
-	return true
+	switch {
+	case first:
+		x.settle(a, cause, result, err)
+	case givenUp:
+		x.held.returned(a)
+		a.log().Info("worker: an activity that was given up has returned", "after", time.Since(a.since))
+	}
 }
 
-// noteTimeout bounds how long work waits for a note.
-const noteTimeout = 2 * time.Second
-
-// noteReturn takes back that it was begun, and notes how far it has got.
-func (a *attempt) noteReturn() {
+// giveUp decides the outcome without waiting for the function any longer.
+func (x *executor) giveUp(a *attempt) {
 	a.mu.Lock()
-	needed := a.begun > 0 || a.dirty
-	if a.begun > 0 {
-		a.begun--
+	if !a.life.move(onGiveUp) {
+		a.mu.Unlock()
+		return
 	}
-	n := a.note()
+	if a.life.cause == nil {
+		a.life.cause = stopping
+	}
+	cause, givenUp, cancel := a.life.cause, a.life.givenUp, a.call.cancel
+	if givenUp { // BEFORE the function can return, which removes it again
+		x.held.lost(a)
+	}
+	a.call.stopTimers()
 	a.mu.Unlock()
-	if !needed {
-		return
+	if givenUp {
+		cancel(cause)
+		a.log().Warn("worker: an activity ignores that its context has ended; its slot stays taken until it returns",
+			"reason", cause.Message)
 	}
-	data, err := json.Marshal(n)
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(a.w.publishing, noteTimeout)
-	defer cancel()
-	_ = a.w.bus.SetNote(ctx, a.noteKey(), data)
+	x.settle(a, cause, nil, cause)
 }
 
-// poison ends work that no worker survives.
-func (w *Worker) poison(a *attempt, attempts int) {
-	err := &events.Error{Kind: events.Poison, Final: true, Attempts: attempts,
-		Message: fmt.Sprintf("each of %d workers that began it has died before it was done; the work is with the "+
-			"dead letters", attempts)}
-	a.log().Error("worker: work is poison", "attempts", attempts)
-	if e := w.bus.StoreDeadLetter(w.publishing, a.d,
-		broker.Cause{Reason: "poison", Detail: err.Message, By: w.config.ID, Attempts: attempts}); e != nil {
-		a.log().Warn("worker: storing a poisoned task as a dead letter failed; it is redelivered", "error", e)
-		a.giveBack(time.Second)
-		return
+// settle carries out the decision.
+func (x *executor) settle(a *attempt, cause *failure.Error, result codec.Payload, err error) {
+	if a.span.end != nil {
+		switch {
+		case cause != nil:
+			a.span.end(cause)
+		case err != nil && !errors.Is(err, activity.ErrResultPending):
+			a.span.end(failure.From(err))
+		default:
+			a.span.end(nil)
+		}
 	}
-	w.config.Metrics.DeadLettered(w.bus.Prefix(), a.d.Subject, "poison")
-	a.mu.Lock()
-	a.hasNote = true
-	a.mu.Unlock()
-	a.end(nil, err)
+	switch {
+	case cause == withdrawn:
+		a.log().Debug("worker: the result of an activity is dropped: nobody waits for it")
+		x.settler.measure(a, telemetry.TaskCancelled, nil)
+		x.settler.finish(a, dropped, 0)
+	case cause == stopping && err != nil:
+		x.settler.measure(a, telemetry.TaskReturned, nil)
+		x.settler.finish(a, returned, 0)
+	case cause != nil && cause.Kind == failure.Timeout:
+		x.settler.measure(a, "", cause)
+		x.completer.fail(a, cause)
+	case errors.Is(err, activity.ErrResultPending):
+		x.settler.measure(a, telemetry.TaskPending, nil)
+		x.completer.pending(a)
+	case err != nil:
+		failed := failure.From(err)
+		x.settler.measure(a, "", failed)
+		x.completer.fail(a, failed)
+	default:
+		x.settler.measure(a, "", nil)
+		x.completer.done(a, result)
+	}
 }

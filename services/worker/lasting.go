@@ -9,34 +9,36 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Work that has come past the broker and takes its time is stored while it is executed, marked with
-// the id of the worker that has it. Whoever takes it from the broker hands it over to that one, who
-// from then on keeps and settles what is stored. If that one is gone, it is executed once more.
+// A directly delivered task whose execution takes long is stored meanwhile, with the id of its
+// worker. If another worker takes it from the broker, that one hands it over to its worker, which
+// from then on extends and settles the stored task. If its worker is gone, the other one executes
+// it once more.
 
-// elsewhere gives work to the worker that has it already, and reports false if nobody has.
-func (w *Worker) elsewhere(a *attempt) bool {
-	if !a.d.Passed && w.lasted.has(keyOf(a.d)) { // whatever the stream says of it, it is done
-		a.settleAside(acked)
+// elsewhere hands a task over to the worker that has it already, or acknowledges a task that is
+// done. It returns false if neither is so.
+func (m *admission) elsewhere(a *attempt) bool {
+	if !a.d.Direct && m.lasted.has(keyOf(a.d)) { // it is done, whatever the stream says
+		m.settler.aside(a, acked)
 		return true
 	}
 	by := first(a.d.Header[events.HeaderHeld])
 	if by == "" {
 		return false
 	}
-	if by == w.config.ID {
-		a.d.NumDelivered++ // this worker was there before under the same id, and has begun it
+	if by == m.id {
+		a.d.NumDelivered++ // a former process with this id has begun it
 		return false
 	}
-	if err := w.bus.Handover(w.publishing, by, a.d); err != nil {
+	if err := m.bus.Handover(m.ctx, by, a.d); err != nil {
 		a.log().Info("worker: work was begun by a worker that does not have it any more", "worker", by, "error", err)
 		a.d.NumDelivered++
 		return false
 	}
-	a.settleAside(dropped)
+	m.settler.aside(a, dropped)
 	return true
 }
 
-// mine takes over the hold of work that this worker has had since before it was stored.
+// mine joins the delivery of a task that this worker has had since before it was stored.
 func (w *Worker) mine(d broker.Delivery) error {
 	for _, a := range w.held.of(d.Subject) {
 		if a.incarnation() == incarnationOf(d) && a.join(d.Hold) {
@@ -50,60 +52,27 @@ func (w *Worker) mine(d broker.Delivery) error {
 	return nil
 }
 
-// mayBegin reports whether work that was passed on may be executed: not if it has stood for so long
-// that somebody else has it.
-func (a *attempt) mayBegin() bool {
-	passed, ok := a.d.Hold.(broker.PassedHold)
-	if !ok || passed.Begin() {
-		return true
-	}
-	a.settleAside(returned)
-	return false
-}
-
-// acknowledge acknowledges a delivery. What was passed on is remembered as done before that is
-// said, and as long as it is not certain that it was heard in time.
-func (a *attempt) acknowledge(h broker.Hold) {
-	passed, ok := h.(broker.PassedHold)
-	switch {
-	case !ok:
-		h.Ack()
-	case passed.Finish():
-		a.w.lasted.forget(keyOf(a.d))
-	default:
-		a.w.lasted.keep(keyOf(a.d), time.Now())
-	}
-}
-
-// settleAside settles work of which this is not the worker.
-func (a *attempt) settleAside(o outcome) {
-	a.mu.Lock()
-	a.decided = true
-	a.mu.Unlock()
-	a.finish(o, 0)
-}
-
-// maxLasted and lastedFor bound how much is remembered, and for how long: longer than what is
-// stored stays with a worker that has died before it could hand it over.
+// maxLasted and lastedFor limit how many tasks the worker remembers, and for how long: longer than
+// the ack wait of a worker that has died before it could hand the stored task over.
 const (
 	maxLasted = 100_000
 	lastedFor = 10 * time.Minute
 )
 
-// lasted remembers work that was passed on and is done, from before that is said until it is
-// certain that nothing of it comes from the stream.
+// lasted remembers directly delivered tasks that are done, from before the answer until it is
+// certain that the stream does not deliver them.
 type lasted struct {
 	mu    sync.Mutex
 	known map[string]time.Time
-	order []doneWork // of what may come, the oldest first
+	order []doneTask // those that the stream may deliver, the oldest first
 }
 
-type doneWork struct {
+type doneTask struct {
 	key  string
 	done time.Time
 }
 
-// note remembers work, until it is kept or forgotten.
+// note remembers a task, until it is kept or forgotten.
 func (l *lasted) note(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +82,7 @@ func (l *lasted) note(key string, now time.Time) {
 	l.known[key] = now
 }
 
-// keep keeps work in mind of which something may come from the stream.
+// keep keeps a task that the stream may deliver.
 func (l *lasted) keep(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,10 +92,10 @@ func (l *lasted) keep(key string, now time.Time) {
 		}
 		l.order = l.order[1:]
 	}
-	l.known[key], l.order = now, append(l.order, doneWork{key, now})
+	l.known[key], l.order = now, append(l.order, doneTask{key, now})
 }
 
-// forget forgets work of which nothing comes.
+// forget forgets a task that the stream does not deliver.
 func (l *lasted) forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +109,7 @@ func (l *lasted) has(key string) bool {
 	return is
 }
 
-// keyOf tells work apart from work of the same place in another incarnation.
+// keyOf distinguishes tasks with one event reference in different incarnations.
 func keyOf(d broker.Delivery) string { return d.Subject + " " + incarnationOf(d) }
 
 func incarnationOf(d broker.Delivery) string { return first(d.Header[events.HeaderIncarnation]) }

@@ -12,25 +12,26 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// pass publishes work that may be passed on, and tells when nobody has to keep it any more: it is
+// pass publishes a task for direct delivery. The channel gets the error of Publish when the task is
 // done, or stored.
-func (w *world) pass(instance string, work events.Work) (kept <-chan error) {
+func (w *world) pass(instance string, work events.Task) (kept <-chan error) {
 	w.t.Helper()
 	wire, err := events.Encode(w.bus.Prefix(), w.message(instance, &work))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	wire.Pass = true
+	wire.Direct = true
 	done := make(chan error, 1)
 	go func() { done <- w.bus.Publish(w.t.Context(), wire) }()
 	return done
 }
 
-// kept waits for that.
+// kept waits for the end of a pass.
 func (w *world) kept(done <-chan error) {
 	w.t.Helper()
 	if err := receive(w.t, done, "somebody else keeps the work"); err != nil {
@@ -38,47 +39,51 @@ func (w *world) kept(done <-chan error) {
 	}
 }
 
-// passed checks how much work was passed on, and how much was stored after all.
+// passed checks how many tasks were delivered directly, and how many were stored after all.
 func (w *world) passed(done, stored uint64) {
 	w.t.Helper()
-	if is := w.bus.Traffic(); is.ShortWay != done || is.PassedOn != stored {
-		w.t.Errorf("%d were passed on, %d stored after all; want %d and %d", is.ShortWay, is.PassedOn, done, stored)
+	if is := w.bus.Traffic(); is.Direct != done || is.DirectRefused != stored {
+		w.t.Errorf("%d were passed on, %d stored after all; want %d and %d", is.Direct, is.DirectRefused, done, stored)
 	}
 }
 
-// stored checks that so much of block's work is in the stream.
+// stored waits until so many of block's tasks are in the stream. The server confirms a message
+// before it has counted it as pending for the consumer.
 func (w *world) stored(want int64) {
 	w.t.Helper()
-	b, err := w.bus.WorkBacklog(w.t.Context(), broker.Queue{Activity: "block"})
-	if err != nil || b.Waiting+b.Held != want {
-		w.t.Errorf("%d are stored (%v), want %d", b.Waiting+b.Held, err, want)
-	}
+	w.until(fmt.Sprint("stored: ", want), func() bool {
+		b, err := w.bus.TaskBacklog(w.t.Context(), broker.TaskQueueName{Activity: "block"})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return b.Waiting+b.Held == want
+	})
 }
 
-func TestPassedWorkIsExecuted(t *testing.T) {
+func TestDirectTaskIsExecuted(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	w.start(worker.Config{ID: "w-1"}, echo.With(func(ctx context.Context, s string) (string, error) {
+	w.start(worker.Config{ID: "w-1"}, echo.Bind(func(ctx context.Context, s string) (string, error) {
 		return s + "!", nil
 	}))
-	kept := w.pass("i", events.Work{Activity: "echo", Input: events.Payload(`"x"`)})
+	kept := w.pass("i", events.Task{Activity: "echo", Input: codec.Payload(`"x"`)})
 	if _, result := w.done(); result != `"x!"` {
 		t.Errorf("got %s", result)
 	}
 	w.kept(kept)
 	w.passed(1, 0)
-	w.settled(broker.Queue{Activity: "echo"})
+	w.settled(broker.TaskQueueName{Activity: "echo"})
 }
 
-// Without a slot, work is for whoever has one.
-func TestPassedWorkNeedsASlot(t *testing.T) {
+// If a worker has no free slot, another one gets the task.
+func TestDirectTaskNeedsASlot(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls := make(chan call, 10)
 	w.start(worker.Config{ID: "w-1", Slots: 1}, held(block, calls))
-	w.pass("i", events.Work{Activity: "block", Input: events.Payload(`"i"`)})
+	w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"i"`)})
 	first := receive(t, calls, "the first is begun")
-	w.kept(w.pass("j", events.Work{Activity: "block", Input: events.Payload(`"j"`)}))
+	w.kept(w.pass("j", events.Task{Activity: "block", Input: codec.Payload(`"j"`)}))
 	w.stored(1)
 	other := make(chan call, 10)
 	w.start(worker.Config{ID: "w-2", Slots: 1}, held(block, other))
@@ -86,52 +91,52 @@ func TestPassedWorkNeedsASlot(t *testing.T) {
 	w.done()
 	first.done("i")
 	w.done()
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 }
 
-// Work of a session is for the worker that has the session, and what a rate holds back waits in the
-// broker.
+// A task of a session is for the worker that has the session, and tasks that exceed a rate wait in
+// the broker.
 func TestSomeWorkIsNotPassed(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	w.start(worker.Config{ID: "w-1", RatePerActivity: map[string]float64{"block": 1000}}, naming(),
-		block.With(func(_ context.Context, s string) (string, error) {
+		block.Bind(func(_ context.Context, s string) (string, error) {
 			return s, nil
 		}))
-	for i, work := range []events.Work{{Activity: "echo", Session: "s"},
-		{Activity: "block", Input: events.Payload(`"x"`)}} {
+	for i, work := range []events.Task{{Activity: "echo", Session: "s"},
+		{Activity: "block", Input: codec.Payload(`"x"`)}} {
 		w.kept(w.pass(fmt.Sprint("i", i), work))
 		w.done()
 		w.passed(0, uint64(i+1))
 	}
 }
 
-// What takes its time is stored, and whoever takes it from there hands it to the one that executes
-// it.
-func TestPassedWorkThatLastsStaysWhereItIs(t *testing.T) {
+// A task whose execution takes long is stored. Another worker that takes it from the stream hands
+// it over to the one that executes it.
+func TestDirectTaskThatLastsStaysWhereItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	calls, others := make(chan call, 10), make(chan call, 10)
 	w.start(worker.Config{ID: "w-1", Slots: 1}, held(block, calls))
-	kept := w.pass("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 	c := receive(t, calls, "it is begun")
 	w.start(worker.Config{ID: "w-2"}, held(block, others))
 	w.kept(kept)
 	w.passed(0, 1)
 	w.stored(1)
-	w.nothing(2 * w.wait) // for so long nobody has it handed out again
+	w.nothing(2 * w.wait) // longer than the ack wait: no other worker gets it
 	c.done("y")
 	if _, result := w.done(); result != `"y"` {
 		t.Errorf("got %s", result)
 	}
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 	if len(calls)+len(others) > 0 {
 		t.Error("it was executed twice")
 	}
 }
 
-// lastsAt passes work to workers, and stores none of it: it gives what to store when all of it
-// takes its time.
+// lastsAt delivers tasks directly to workers, and stores none of them. When all executions take
+// long, it returns the tasks to store.
 func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	w.t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(w.server))
@@ -143,7 +148,7 @@ func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	text := func(s string) { body = append(binary.AppendUvarint(body, uint64(len(s))), s...) }
 	for i := range instances {
 		wire, err := events.Encode(w.bus.Prefix(),
-			w.message(fmt.Sprint("i", i), &events.Work{Activity: "block", Input: events.Payload(`"x"`)}))
+			w.message(fmt.Sprint("i", i), &events.Task{Activity: "block", Input: codec.Payload(`"x"`)}))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -159,7 +164,7 @@ func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	inbox := nc.NewInbox()
 	said, err := nc.SubscribeSync(inbox)
 	if err == nil {
-		err = nc.PublishMsg(&nats.Msg{Subject: "rondo.notice.handover.to.work-w___" + q, Reply: inbox,
+		err = nc.PublishMsg(&nats.Msg{Subject: "rondo.notification.handover.to.task-w___" + q, Reply: inbox,
 			Header: nats.Header{"Rondo-Results": {fmt.Sprint(instances)}}, Data: body})
 	}
 	if err != nil {
@@ -179,8 +184,8 @@ func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	}
 }
 
-// It ends before what is stored of it is taken, by its own worker or by another one.
-func TestPassedWorkIsDoneBeforeItIsTaken(t *testing.T) {
+// The task is done before its stored copy is taken, by its own worker or by another one.
+func TestDirectTaskIsDoneBeforeItIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	const n = 40
@@ -196,15 +201,15 @@ func TestPassedWorkIsDoneBeforeItIsTaken(t *testing.T) {
 	if err := w.bus.Publish(t.Context(), stored...); err != nil {
 		t.Fatal(err)
 	}
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 	w.nothing(time.Second / 2)
 	if len(calls) > 0 {
 		t.Error("it is executed twice")
 	}
 }
 
-// Who has it dies, and it is executed once more.
-func TestPassedWorkOfAWorkerThatDies(t *testing.T) {
+// The worker of a task dies, and another one executes the task once more.
+func TestDirectTaskOfAWorkerThatDies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		lasts bool
@@ -215,7 +220,7 @@ func TestPassedWorkOfAWorkerThatDies(t *testing.T) {
 			w := newWorld(t)
 			calls, again := make(chan call, 10), make(chan call, 10)
 			first := w.start(worker.Config{ID: "w-1", Slots: 1}, held(block, calls))
-			kept := w.pass("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+			kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 			lost := receive(t, calls, "it is begun")
 			if c.lasts {
 				w.kept(kept)
@@ -223,26 +228,26 @@ func TestPassedWorkOfAWorkerThatDies(t *testing.T) {
 			first.kill()
 			w.start(worker.Config{ID: c.next}, held(block, again))
 			second := receive(t, again, "it is executed once more")
-			if n := activity.InfoOf(second.ctx); n.Worker != c.next {
+			if n := activity.Info(second.ctx); n.Worker != c.next {
 				t.Errorf("it is executed by %s", n.Worker)
 			}
 			second.done("y")
 			if _, result := w.done(); result != `"y"` {
 				t.Errorf("got %s", result)
 			}
-			w.settled(broker.Queue{Activity: "block"})
+			w.settled(broker.TaskQueueName{Activity: "block"})
 			lost.done("too late")
 		})
 	}
 }
 
-// A worker that ends gives it back, so that another one begins at once.
-func TestPassedWorkOfAWorkerThatEnds(t *testing.T) {
+// A worker that shuts down nacks the task, so that another one begins at once.
+func TestDirectTaskOfAWorkerThatEnds(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls, again := make(chan call, 10), make(chan call, 10)
 	first := w.start(worker.Config{ID: "w-1"}, obedient(block, calls))
-	kept := w.pass("i", events.Work{Activity: "block", Input: events.Payload(`"x"`)})
+	kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 	receive(t, calls, "it is begun")
 	if err := first.drain(t); err != nil {
 		t.Fatal(err)
@@ -251,21 +256,21 @@ func TestPassedWorkOfAWorkerThatEnds(t *testing.T) {
 	w.start(worker.Config{ID: "w-2"}, obedient(block, again))
 	receive(t, again, "it is executed by the next").done("y")
 	w.done()
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 }
 
-// What nobody wants any more stops, also if it was passed on.
-func TestPassedWorkIsWithdrawn(t *testing.T) {
+// A withdrawn task stops, even if it was delivered directly.
+func TestDirectTaskIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls := make(chan call, 10)
 	w.start(worker.Config{ID: "w-1", Slots: 1}, obedient(block, calls))
-	work := events.Work{Activity: "block", Input: events.Payload(`"x"`)}
+	work := events.Task{Activity: "block", Input: codec.Payload(`"x"`)}
 	kept := w.pass("i", work)
 	c := receive(t, calls, "it is begun")
-	w.kept(kept) // until then a withdrawal waits, where work is published
+	w.kept(kept) // a withdrawal waits for that, where the task is published
 	w.withdraw("i", work)
 	receive(t, c.ctx.Done(), "it is stopped")
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 	w.nothing(time.Second / 2)
 }

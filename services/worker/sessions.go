@@ -3,89 +3,65 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// sessions are those that the worker has, and what it knows about who has others. The broker's
-// bucket has the say; a session that two workers take for theirs for a moment harms nobody: it is
-// about where work is done, not about how often.
+// sessions are the sessions of this worker, and the owners of others as far as known. The broker's
+// bucket is authoritative. If two workers take a session for theirs for a moment, that does no
+// harm: a session is about where a task is executed, not about how often.
 type sessions struct {
-	w *Worker
+	me          string // the id of the worker
+	max         int
+	idle, lease time.Duration
+	bus         broker.Leases
+	draining    *atomic.Bool // the worker gets no more sessions
+	side        *side
+	log         *slog.Logger
 
 	mu       sync.Mutex
 	own      map[string]*session
 	claiming int
 	leaving  map[string]bool
-	others   map[string]string // who had it when it was last looked at
+	others   map[string]string // the owners, when last looked up
 }
 
 type session struct {
 	running int
-	since   time.Time // when it last had something to do
+	since   time.Time // when its last task began or ended
 	renewed time.Time
 }
 
-// maxOthers bounds what is remembered about others.
+// maxOthers is the maximum number of remembered owners.
 const maxOthers = 10_000
 
 var errSessionsFull = errors.New("the worker has as many sessions as it may have")
 
-func newSessions(w *Worker) *sessions {
-	return &sessions{w: w, own: make(map[string]*session), leaving: make(map[string]bool),
-		others: make(map[string]string)}
+func newSessions(c Config, b broker.Leases, draining *atomic.Bool, side *side) *sessions {
+	return &sessions{me: c.ID, max: c.MaxSessions, idle: c.SessionIdle, lease: c.SessionLease, bus: b,
+		draining: draining, side: side, log: c.Logger, own: make(map[string]*session),
+		leaving: make(map[string]bool), others: make(map[string]string)}
 }
 
-// sessionDelay grows with how often work was handed out.
+// sessionDelay grows with the number of deliveries.
 func sessionDelay(deliveries int) time.Duration {
 	return min(50*time.Millisecond<<min(max(deliveries-1, 0), 7), 5*time.Second)
 }
 
-// inSession brings work to the worker that has its session. It reports false when that is another
-// one, or when nobody can have it just now.
-func (w *Worker) inSession(a *attempt) bool {
-	id := a.work.Session
-	a.mu.Lock()
-	inside := a.inSession
-	a.mu.Unlock()
-	if id == "" || inside {
-		return true
-	}
-	owner, err := w.sessions.enter(w.publishing, id)
-	switch {
-	case err != nil:
-		a.log().Debug("worker: work waits for its session", "session", id, "error", err)
-		a.giveBack(sessionDelay(a.d.NumDelivered))
-		return false
-	case owner == w.config.ID:
-		a.mu.Lock()
-		a.inSession = true
-		a.mu.Unlock()
-		return true
-	}
-	if err := w.bus.Handover(w.publishing, owner, a.d); err != nil {
-		a.log().Debug("worker: work could not be handed over", "session", id, "to", owner, "error", err)
-		w.sessions.forget(id)
-		a.giveBack(sessionDelay(a.d.NumDelivered))
-		return false
-	}
-	a.settleAside(dropped)
-	return false
-}
-
-// enter begins to do something in a session, if this worker has it or gets it, and tells who has
-// it.
+// enter begins a task in a session, if this worker has the session or gets it, and returns the
+// session's owner.
 func (s *sessions) enter(ctx context.Context, id string) (owner string, err error) {
-	me := s.w.config.ID
 	if s.enterOwn(id) {
-		return me, nil
+		return s.me, nil
 	}
 	s.mu.Lock()
 	other, known := s.others[id]
-	full := len(s.own)+s.claiming >= s.w.config.MaxSessions || s.w.draining.Load()
+	full := len(s.own)+s.claiming >= s.max || s.draining.Load()
 	busy := s.leaving[id]
 	if !known && !full && !busy {
 		s.claiming++
@@ -99,14 +75,14 @@ func (s *sessions) enter(ctx context.Context, id string) (owner string, err erro
 	case full:
 		return s.ownerOf(ctx, id)
 	}
-	owner, err = s.w.bus.Claim(ctx, id, me)
+	owner, err = s.bus.Acquire(ctx, id, s.me)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claiming--
 	switch {
 	case err != nil:
 		return "", err
-	case owner != me:
+	case owner != s.me:
 		s.remember(id, owner)
 		return owner, nil
 	}
@@ -116,7 +92,7 @@ func (s *sessions) enter(ctx context.Context, id string) (owner string, err erro
 	}
 	s.own[id].running++
 	s.own[id].since = now
-	return me, nil
+	return s.me, nil
 }
 
 // enterOwn is enter for a session that the worker has already.
@@ -132,10 +108,10 @@ func (s *sessions) enterOwn(id string) bool {
 	return true
 }
 
-// ownerOf looks who has a session, without claiming it.
+// ownerOf looks up the owner of a session, without acquiring it.
 func (s *sessions) ownerOf(ctx context.Context, id string) (string, error) {
-	owner, err := s.w.bus.Owner(ctx, id)
-	if err == nil && (owner == "" || owner == s.w.config.ID) {
+	owner, err := s.bus.Owner(ctx, id)
+	if err == nil && (owner == "" || owner == s.me) {
 		err = errSessionsFull
 	}
 	if err != nil {
@@ -160,7 +136,7 @@ func (s *sessions) forget(id string) {
 	s.mu.Unlock()
 }
 
-// leave ends something that was done in a session.
+// leave ends a task in a session.
 func (s *sessions) leave(id string) {
 	s.mu.Lock()
 	own := s.own[id]
@@ -170,8 +146,8 @@ func (s *sessions) leave(id string) {
 	}
 	empty := own != nil && own.running <= 0
 	s.mu.Unlock()
-	if empty && s.w.draining.Load() {
-		s.w.aside(func(ctx context.Context) { s.release(ctx, id, 0) })
+	if empty && s.draining.Load() {
+		s.side.run(func(ctx context.Context) { s.release(ctx, id, 0) })
 	}
 }
 
@@ -194,10 +170,9 @@ func (s *sessions) names() []string {
 	return names
 }
 
-// keep renews the sessions until the context ends, and gives up those that nobody has used for
-// long.
+// keep renews the sessions until the context ends, and releases those without tasks for long.
 func (s *sessions) keep(ctx context.Context) {
-	every := min(s.w.config.SessionLease/3, max(s.w.config.SessionIdle/2, 10*time.Millisecond))
+	every := min(s.lease/3, max(s.idle/2, 10*time.Millisecond))
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -207,35 +182,35 @@ func (s *sessions) keep(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, id := range s.names() {
-			if !s.release(ctx, id, s.w.config.SessionIdle) {
+			if !s.release(ctx, id, s.idle) {
 				s.renew(ctx, id)
 			}
 		}
 	}
 }
 
-// renew keeps a session, or notices that it is lost.
+// renew renews a session, or notices that it is lost.
 func (s *sessions) renew(ctx context.Context, id string) {
 	s.mu.Lock()
 	own := s.own[id]
 	s.mu.Unlock()
-	if own == nil || time.Since(own.renewed) < s.w.config.SessionLease/4 {
+	if own == nil || time.Since(own.renewed) < s.lease/4 {
 		return
 	}
-	owner, err := s.w.bus.Claim(ctx, id, s.w.config.ID)
+	owner, err := s.bus.Acquire(ctx, id, s.me)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case err == nil && owner == s.w.config.ID:
+	case err == nil && owner == s.me:
 		own.renewed = time.Now()
-	case err == nil, time.Since(own.renewed) > s.w.config.SessionLease:
-		s.w.log.Warn("worker: a session is lost; its further work goes to whoever has it", "session", id, "owner",
+	case err == nil, time.Since(own.renewed) > s.lease:
+		s.log.Warn("worker: a session is lost; its further work goes to whoever has it", "session", id, "owner",
 			owner, "error", err)
 		delete(s.own, id)
 	}
 }
 
-// release gives a session up if it has had nothing to do for so long, and reports whether it did.
+// release releases a session without tasks for so long, and reports whether it did.
 func (s *sessions) release(ctx context.Context, id string, idle time.Duration) bool {
 	s.mu.Lock()
 	own := s.own[id]
@@ -246,8 +221,8 @@ func (s *sessions) release(ctx context.Context, id string, idle time.Duration) b
 	delete(s.own, id)
 	s.leaving[id] = true
 	s.mu.Unlock()
-	if err := s.w.bus.Release(ctx, id, s.w.config.ID); err != nil {
-		s.w.log.Debug("worker: a session could not be released; it ends by itself", "session", id, "error", err)
+	if err := s.bus.Release(ctx, id, s.me); err != nil {
+		s.log.Debug("worker: a session could not be released; it ends by itself", "session", id, "error", err)
 	}
 	s.mu.Lock()
 	delete(s.leaving, id)
@@ -255,14 +230,14 @@ func (s *sessions) release(ctx context.Context, id string, idle time.Duration) b
 	return true
 }
 
-// leaveIdle gives up the sessions that have nothing to do.
+// leaveIdle releases the sessions without running tasks.
 func (s *sessions) leaveIdle(ctx context.Context) {
 	for _, id := range s.names() {
 		s.release(ctx, id, 0)
 	}
 }
 
-// leaveAll gives up all sessions, also those with functions that do not return.
+// leaveAll releases all sessions, also those with functions that do not return.
 func (s *sessions) leaveAll(ctx context.Context) {
 	s.mu.Lock()
 	for _, own := range s.own {
@@ -272,4 +247,4 @@ func (s *sessions) leaveAll(ctx context.Context) {
 	s.leaveIdle(ctx)
 }
 
-var _ broker.Sessions = Broker(nil)
+var _ broker.Leases = Broker(nil)

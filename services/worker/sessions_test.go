@@ -9,19 +9,20 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker"
 )
 
-// naming answers with the worker that executes it.
+// naming returns the id of the worker that executes it.
 func naming() activity.Binding {
-	return echo.With(func(ctx context.Context, _ string) (string, error) { return activity.InfoOf(ctx).Worker, nil })
+	return echo.Bind(func(ctx context.Context, _ string) (string, error) { return activity.Info(ctx).Worker, nil })
 }
 
-// inSession sends work in a session, and gives the worker that has executed it.
+// inSession publishes a task in a session, and returns the worker that has executed it.
 func (w *world) inSession(session string, n int) string {
 	w.t.Helper()
-	w.send("i", events.Work{Activity: "echo", Session: session,
+	w.send("i", events.Task{Activity: "echo", Session: session,
 		Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(n + 2)}})
 	_, result := w.done()
 	return result
@@ -49,14 +50,14 @@ func TestASessionStaysWithItsWorker(t *testing.T) {
 			t.Errorf("%s has sessions %q", id, got)
 		}
 	}
-	w.settled(broker.Queue{Activity: "echo"})
+	w.settled(broker.TaskQueueName{Activity: "echo"})
 }
 
 func TestAnActivitySeesItsSession(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	w.start(worker.Config{}, echo.With(func(ctx context.Context, _ string) (string, error) {
-		return activity.InfoOf(ctx).Session, nil
+	w.start(worker.Config{}, echo.Bind(func(ctx context.Context, _ string) (string, error) {
+		return activity.Info(ctx).Session, nil
 	}))
 	if got := w.inSession("cart 7/a.b", 0); got != `"cart 7/a.b"` {
 		t.Errorf("got %s", got)
@@ -68,7 +69,7 @@ func TestASessionMovesWhenItsWorkerDies(t *testing.T) {
 	w := newWorld(t)
 	calls, others := make(chan call, 10), make(chan call, 10)
 	first := w.start(worker.Config{ID: "w-1"}, held(block, calls))
-	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Session: "s"})
+	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: "s"})
 	c := receive(t, calls, "the first worker has the session")
 	w.start(worker.Config{ID: "w-2"}, held(block, others))
 	first.kill()
@@ -78,7 +79,7 @@ func TestASessionMovesWhenItsWorkerDies(t *testing.T) {
 	if owner, err := w.bus.Owner(t.Context(), "s"); owner != "w-2" || err != nil {
 		t.Errorf("the session is with %q, %v", owner, err)
 	}
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 	c.done("too late")
 }
 
@@ -103,12 +104,12 @@ func TestASessionMovesAtOnceWhenItsWorkerDrains(t *testing.T) {
 
 func TestASessionOutlivesItsWorkerOfTheSameName(t *testing.T) {
 	t.Parallel()
-	w := newPatientWorld(t)
-	if _, err := w.bus.Claim(t.Context(), "s", "w-1"); err != nil {
+	w := newSessionWorld(t)
+	if _, err := w.bus.Acquire(t.Context(), "s", "w-1"); err != nil {
 		t.Fatal(err)
 	}
 	w.start(worker.Config{ID: "w-2"}, naming())
-	w.start(worker.Config{ID: "w-1"}, naming()) // which had it before it was started again
+	w.start(worker.Config{ID: "w-1"}, naming()) // it had the session before its restart
 	if got := w.inSession("s", 0); got != `"w-1"` {
 		t.Errorf("executed by %s", got)
 	}
@@ -119,7 +120,7 @@ func TestASessionIsRenewedAndGivenUpWhenItIsIdle(t *testing.T) {
 	w := newPatientWorld(t)
 	calls := make(chan call, 1)
 	r := w.start(worker.Config{ID: "w-1", SessionIdle: 300 * time.Millisecond}, held(block, calls))
-	w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Session: "s"})
+	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: "s"})
 	c := receive(t, calls, "the activity is called")
 	end := time.After(2500 * time.Millisecond) // the lease is 1.5 s
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -149,7 +150,7 @@ func TestAWorkerTakesSoManySessions(t *testing.T) {
 	r := w.start(worker.Config{ID: "w-1", MaxSessions: 2, SessionIdle: 200 * time.Millisecond},
 		held(block, calls), echoing())
 	for i, s := range []string{"a", "b", "c"} {
-		w.send("i", events.Work{Activity: "block", Input: events.Payload(`"x"`), Session: s,
+		w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: s,
 			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}})
 	}
 	first, second := receive(t, calls, "the first session"), receive(t, calls, "the second session")
@@ -161,7 +162,7 @@ func TestAWorkerTakesSoManySessions(t *testing.T) {
 	if n := len(r.Status().Sessions); n != 2 {
 		t.Errorf("it has %d sessions", n)
 	}
-	w.send("j", events.Work{Activity: "echo", Input: events.Payload(`"plain"`)}) // needs no session
+	w.send("j", events.Task{Activity: "echo", Input: codec.Payload(`"plain"`)}) // needs no session
 	w.done()
 	first.done("y")
 	w.done()
@@ -170,7 +171,7 @@ func TestAWorkerTakesSoManySessions(t *testing.T) {
 	second.done("y")
 	w.done()
 	w.done()
-	w.settled(broker.Queue{Activity: "block"})
+	w.settled(broker.TaskQueueName{Activity: "block"})
 }
 
 func TestAWorkerWithoutSessionsLeavesThemToOthers(t *testing.T) {
@@ -185,21 +186,21 @@ func TestAWorkerWithoutSessionsLeavesThemToOthers(t *testing.T) {
 	}
 }
 
-// A handover needs a slot like all work: more than the owner can do at once waits.
+// A handover needs a slot like all tasks: those that exceed the owner's slots wait.
 func TestManyHandoversShareTheSlots(t *testing.T) {
 	t.Parallel()
-	w := newPatientWorld(t)
+	w := newSessionWorld(t)
 	var all gauge
-	counting := echo.With(func(ctx context.Context, _ string) (string, error) {
+	counting := echo.Bind(func(ctx context.Context, _ string) (string, error) {
 		all.enter()
 		defer all.leave()
-		return activity.InfoOf(ctx).Worker, nil
+		return activity.Info(ctx).Worker, nil
 	})
 	w.start(worker.Config{ID: "w-1", Slots: 2}, counting)
 	w.inSession("s", 0)
 	w.start(worker.Config{ID: "w-2", Slots: 50}, counting)
 	const n = 200
-	w.sendMany(n, events.Work{Activity: "echo", Session: "s"})
+	w.sendMany(n, events.Task{Activity: "echo", Session: "s"})
 	for range n {
 		if _, result := w.done(); result != `"w-1"` {
 			t.Errorf("executed by %s", result)
@@ -208,5 +209,5 @@ func TestManyHandoversShareTheSlots(t *testing.T) {
 	if most := all.most.Load(); most > 2 {
 		t.Errorf("%d ran at once", most)
 	}
-	w.settled(broker.Queue{Activity: "echo"})
+	w.settled(broker.TaskQueueName{Activity: "echo"})
 }

@@ -1,53 +1,56 @@
-// Package worker is the service that executes activities: receive → execute → complete → ack. It
-// needs the broker and nothing else.
+// Package worker is the service that executes activities. It needs the broker, and no database.
 //
-// # The way of a piece of work
+// # The way of a task
 //
-//	receive   from the queue of its tag and activity, when a slot is free                      receive.go, limits.go
-//	admit     its session may belong to another worker, its time may be over, or it may have
-//	          brought down worker after worker                                                 execute.go, sessions.go
-//	execute   the function, with a context that ends when nobody waits for the result          execute.go
-//	complete  its result or error is published to the instance, in one call for all that
-//	          have finished just now                                                           complete.go
-//	ack       when that is stored, or committed by who waits for it, and not before
+//	receive   from the task queue of its tag and activity, or by direct delivery,
+//	          when a slot is free                                     receive.go, scheduler, slots.go
+//	admit     its session may belong to another worker, its deadline may be
+//	          over, or too many workers may have died while they executed it      admit.go, sessions.go
+//	execute   the function, with a context that ends when the result is no longer
+//	          wanted                                                        execute.go, withdrawals.go
+//	complete  publish the result or error to the instance, together with those of
+//	          other tasks that have finished                                              complete.go
+//	ack       AFTER the result is stored, or AFTER an orchestrator that got it
+//	          by direct delivery has committed it                                          settler.go
 //
-// So a piece of work is executed at least once. If the worker dies before the ack, the broker hands
-// the work out again when its time is over, and what is published twice is taken once: the
-// instance's history is what dedupes. While the worker lives it extends that time, also while it is
-// connecting to the broker again.
+// Meanwhile the task is an attempt, with the states of lifecycle.go.
+//
+// So a worker executes a task at least once. If it dies BEFORE the ack, the broker redelivers the
+// task after its ack wait. The instance may then get two results; its history takes the first.
+// While the worker runs it extends the ack wait, also while it reconnects to the broker.
 //
 // # What each failure does
 //
-//   - The function fails or panics, or ends its goroutine: WorkFailed is published. Whether it is
-//     tried again is the orchestration's business.
-//   - Its time is over (start to close, heartbeat, overall): the context ends, the function has a
-//     moment to return, WorkFailed is published with the timeout and the last heartbeat. Time to
-//     start by that is over when the work comes: the function is not called.
-//   - Nobody waits any more: the broker says so, and is asked now and then in case that was missed.
-//     The context ends, the function has the grace to return, and what it returns is dropped. There
-//     is nothing to acknowledge.
-//   - A function ignores its context: it is given up, and its slot stays taken until it returns,
-//     because it still uses what slots are there to share. When all slots are lost that way,
-//     [Worker.Live] says so.
-//   - Nothing can be published: it is tried again for as long as the worker runs; then the work
-//     goes back.
-//   - What is published is too large for the broker: WorkFailed is published, which says so.
-//   - The work cannot be read: it is dead-lettered.
-//   - Workers die with it again and again: each notes that it begins work which was handed out
-//     before; at too many notes, the work is dead-lettered and WorkFailed is published as poison.
-//     Giving back on purpose does not count.
-//   - The worker is told to end: it takes nothing new, lets what runs go on for a while, then ends
-//     the contexts, and gives back what does not finish.
+//   - The function fails, panics or ends its goroutine: the worker publishes TaskFailed. The retry
+//     policy of the orchestration decides whether to retry.
+//   - A time limit is over (start-to-close, heartbeat, schedule-to-close): the worker ends the
+//     context, gives the function a moment to return, and publishes TaskFailed with the timeout and
+//     the last heartbeat. If schedule-to-start is over when the task arrives, the worker does not
+//     call the function.
+//   - The instance no longer wants the result: the broker notifies the worker, and the worker also
+//     asks at intervals. It ends the context, gives the function its grace to return, and drops the
+//     result. There is nothing to acknowledge.
+//   - A function ignores its context: the worker gives it up. Its slot stays taken until it returns,
+//     because it still uses the resources that slots share. When all slots are lost that way,
+//     [Worker.Live] returns an error.
+//   - Publishing fails: the worker retries for as long as it runs, and then nacks the task.
+//   - The result is too large for the broker: the worker publishes TaskFailed with that reason.
+//   - The task cannot be decoded: the worker dead-letters it.
+//   - Workers die with it again and again: each worker notes that it begins a redelivered task. At
+//     too many notes, the worker dead-letters the task and publishes TaskFailed with the kind poison.
+//     A nack does not count.
+//   - The worker shuts down: it takes no new tasks, lets running functions go on until the shutdown
+//     timeout, then ends their contexts, and nacks the tasks that do not finish.
 //
-// # What is kept outside
+// # State outside of the process
 //
-// Of each session, the broker's bucket says which worker has it; the others hand the session's work
-// over to that worker. Progress that heartbeats report is noted once a second at most, for whoever
-// gets the work if this worker dies.
+// A bucket of the broker says which worker holds the lease of which session; the other workers hand
+// tasks of the session over to that worker. The worker stores the progress in heartbeats as a note,
+// once a second at most, for the worker that gets the task if this one dies.
 //
-// An activity that returns [activity.ErrPending] is completed by somebody else, with its token (see
-// [events.Token]): by publishing what a worker would have published. The worker says that the work
-// is pending, and acknowledges it.
+// Another program completes an activity that returns [activity.ErrResultPending], with its token
+// (see [events.Token]), by publishing the message that a worker would have published. The worker
+// publishes that the result is pending, and acknowledges the task.
 package worker
 
 import (
@@ -67,21 +70,21 @@ import (
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
-	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Broker is what a worker needs of the bus.
+// Broker is the part of the broker that a worker uses.
 type Broker interface {
 	broker.Publisher
-	broker.WorkBroker
+	broker.TaskQueues
 	broker.DeadLetters
 	broker.Handovers
-	broker.Sessions
-	broker.Notes
-	broker.RollCalls
-	// Prefix begins all subjects. WorkWait is how long work stays with a worker that says nothing.
+	broker.Leases
+	broker.KV
+	broker.Discovery
+	// Prefix begins all subjects. TaskAckWait is the time after which the broker redelivers a task
+	// that is neither acknowledged nor extended.
 	Prefix() string
-	WorkWait() time.Duration
+	TaskAckWait() time.Duration
 }
 
 // Worker executes activities. It is safe for concurrent use.
@@ -90,36 +93,34 @@ type Worker struct {
 	bus    Broker
 	code   *activity.Registry
 	log    *slog.Logger
-	wait   time.Duration // how long work stays here if nothing is said
+	wait   time.Duration // the ack wait of tasks
 
-	limits   *limits
-	held     *held
-	sessions *sessions
-	recent   recent
-	lasted   lasted
-	finished chan completion
-	asking   chan struct{} // bounds how many ask at once whether their work is wanted
+	slots       *slots
+	held        *held
+	sessions    *sessions
+	lasted      *lasted
+	notes       *notes
+	withdrawals *withdrawals
+	settler     *settler
+	completer   *completer
+	executor    *executor
+	admission   *admission
+	side        *side
 
 	mu     sync.Mutex
-	queues map[broker.Queue]*queue
+	queues map[broker.TaskQueueName]*queue
 
-	began      time.Time
-	started    atomic.Bool
-	draining   atomic.Bool
-	keptAt     atomic.Int64 // when leases were last looked after
-	awake      *awake.Clock // stands still while the process does
-	publishing context.Context
-
-	sideMu sync.Mutex
-	side   sync.WaitGroup // what is done beside the activities
-	ended  bool           // nothing more is to be begun there
+	began          time.Time
+	started        atomic.Bool
+	draining       atomic.Bool
+	keptAt         atomic.Int64 // when leases were last renewed
+	awake          *awake.Clock // does not advance while the process is frozen
+	publishing     context.Context
+	stopPublishing context.CancelFunc
 }
 
-// maxAsking bounds how many questions are asked at once whether work is still wanted.
-const maxAsking = 16
-
-// New makes a worker of the activities in the registry. The error lists everything that is wrong
-// with the config.
+// New returns a worker for the activities in the registry. The error lists all problems of the
+// config.
 func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 	if code == nil {
 		return nil, errors.New("worker: no activities are registered; make a registry, which may be empty")
@@ -128,19 +129,35 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 	if err := c.check(code); err != nil {
 		return nil, fmt.Errorf("worker: the configuration:\n%w", err)
 	}
-	w := &Worker{
-		config: c, bus: b, code: code, log: c.Logger, wait: b.WorkWait(),
-		limits: newLimits(c), held: newHeld(), finished: make(chan completion, maxFinished),
-		queues: make(map[broker.Queue]*queue),
-		asking: make(chan struct{}, maxAsking),
-	}
-	w.sessions, w.awake = newSessions(w), awake.New(w.keepEvery())
+	w := &Worker{config: c, bus: b, code: code, log: c.Logger, wait: b.TaskAckWait(),
+		held: newHeld(), lasted: new(lasted), queues: make(map[broker.TaskQueueName]*queue)}
+	w.publishing, w.stopPublishing = context.WithCancel(context.Background())
+	w.awake = awake.New(w.keepEvery())
+	w.side = &side{ctx: w.publishing}
+	w.sessions = newSessions(c, b, &w.draining, w.side)
+	w.notes = &notes{kv: b, side: w.side}
+	w.settler = &settler{held: w.held, lasted: w.lasted, sessions: w.sessions, notes: w.notes,
+		metrics: c.Metrics.Tasks()}
+	dead := &deadLetters{ctx: w.publishing, bus: b, prefix: b.Prefix(), id: c.ID, logPayloads: c.LogPayloads,
+		metrics: c.Metrics.Messages(), settler: w.settler}
+	w.completer = &completer{ctx: w.publishing, bus: b, prefix: b.Prefix(), id: c.ID,
+		metrics: c.Metrics.Tasks(), log: c.Logger, settler: w.settler, dead: dead,
+		finished: make(chan completion, maxFinished)}
+	w.executor = &executor{id: c.ID, grace: c.CancelGrace, code: code, codec: c.Codec, logger: c.Logger,
+		tracer: c.Tracer, metrics: c.Metrics.Tasks(), awake: w.awake, held: w.held, settler: w.settler,
+		completer: w.completer}
+	w.withdrawals = &withdrawals{bus: b, side: w.side, held: w.held, stop: w.executor.withdraw,
+		asking: make(chan struct{}, maxAsking)}
+	w.admission = &admission{ctx: w.publishing, id: c.ID, maxCrashes: c.MaxTaskCrashes, bus: b, lasted: w.lasted,
+		sessions: w.sessions, notes: w.notes, withdrawals: w.withdrawals, settler: w.settler, dead: dead,
+		completer: w.completer, executor: w.executor}
+	w.slots = newSlots(c, w.execute, w.settler.noSlot)
 	return w, nil
 }
 
-// Run takes work until the context ends, and then drains: see the package comment. It returns when
-// nothing is held any more, and an error if functions are still running that ignore their contexts.
-// It can be called once.
+// Run takes tasks until the context ends, and then drains: see the package comment. It returns when
+// the worker holds no task any more, and returns an error if functions that ignore their contexts
+// are still running. It can be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: it was started before; make a new one")
@@ -154,7 +171,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		defer s.Close()
 	}
 	if !w.config.Inside {
-		defer w.config.Metrics.Watch(w.tellMetrics)()
+		defer w.config.Metrics.Watch(w.recordMetrics)()
 	}
 	r := w.begin()
 	stops, err := r.listen()
@@ -169,24 +186,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	return r.drain(stops)
 }
 
-// run is what belongs to one Run.
+// run has the goroutines of one Run.
 type run struct {
 	*Worker
 	taking, keeping         context.Context
 	stopTaking, stopKeeping context.CancelFunc
-	stopPublishing          context.CancelFunc
 	takers, keepers         sync.WaitGroup
 	publishers              sync.WaitGroup
 }
 
-// begin starts what looks after work, before there is any.
+// begin starts the goroutines that extend, publish and renew, before the first task arrives.
 func (w *Worker) begin() *run {
 	r := &run{Worker: w}
 	r.taking, r.stopTaking = context.WithCancel(context.Background())
 	r.keeping, r.stopKeeping = context.WithCancel(context.Background())
-	w.publishing, r.stopPublishing = context.WithCancel(context.Background())
 	for range publishers {
-		r.publishers.Go(w.complete)
+		r.publishers.Go(w.completer.run)
 	}
 	w.keptAt.Store(time.Now().UnixNano())
 	r.keepers.Go(func() { w.keep(r.keeping) })
@@ -194,10 +209,10 @@ func (w *Worker) begin() *run {
 	return r
 }
 
-// listen begins to hear what others say.
+// listen subscribes to withdrawals, handovers and discovery requests.
 func (r *run) listen() (stops []func(), err error) {
 	if r.config.Tags.kind != noTag {
-		stop, err := r.bus.Withdrawals(r.config.Tags.withdrawals(), r.withdrawn)
+		stop, err := r.bus.Withdrawals(r.config.Tags.withdrawals(), r.withdrawals.withdrawn)
 		if err != nil {
 			return nil, err
 		}
@@ -211,26 +226,26 @@ func (r *run) listen() (stops []func(), err error) {
 	if r.config.Inside {
 		return stops, nil
 	}
-	stop, err = process.Answer(r.bus, r.present)
+	stop, err = process.Handle(r.bus, r.present)
 	if err != nil {
 		return stops, err
 	}
 	return append(stops, stop), nil
 }
 
-// drain ends a run: what may finish finishes, everything else goes back.
+// drain ends a run: tasks may finish until the shutdown timeout, and the worker nacks the others.
 func (r *run) drain(stops []func()) error {
 	r.draining.Store(true)
-	r.log.Info("worker: drains", "held", r.held.count(), "for", r.config.DrainTimeout)
+	r.log.Info("worker: drains", "held", r.held.count(), "for", r.config.ShutdownTimeout)
 	r.stopTaking()
-	r.limits.close()
+	r.slots.close()
 	r.takers.Wait()
 	r.sessions.leaveIdle(r.publishing)
-	if !r.held.waitEmpty(r.config.DrainTimeout) {
+	if !r.held.waitEmpty(r.config.ShutdownTimeout) {
 		for _, a := range r.held.all() {
-			a.stop(stopping, r.config.Grace)
+			r.executor.stop(a, stopping, r.config.CancelGrace)
 		}
-		r.held.waitEmpty(r.config.Grace + time.Second)
+		r.held.waitEmpty(r.config.CancelGrace + time.Second)
 	}
 	r.end(stops)
 	stuck := r.held.stuckOnes()
@@ -242,10 +257,10 @@ func (r *run) drain(stops []func()) error {
 	return nil
 }
 
-// publishFor bounds how long the end waits for the broker.
+// publishFor is the time limit for publishing at the end.
 const publishFor = 5 * time.Second
 
-// end stops everything, and gives back what is left.
+// end stops all goroutines, and nacks the tasks that are left.
 func (r *run) end(stops []func()) {
 	for _, stop := range stops {
 		stop()
@@ -255,32 +270,18 @@ func (r *run) end(stops []func()) {
 	timer := time.AfterFunc(publishFor, r.stopPublishing)
 	defer timer.Stop()
 	for _, a := range r.held.all() {
-		a.giveUp()
+		r.executor.giveUp(a)
 	}
-	r.held.waitEmpty(publishFor) // what is just being published
+	r.held.waitEmpty(publishFor) // the results that are being published
 	r.sessions.leaveAll(r.publishing)
-	r.sideMu.Lock()
-	r.ended = true
-	r.sideMu.Unlock()
-	r.side.Wait()
+	r.side.end()
 	r.stopPublishing()
 	r.publishers.Wait()
 	r.stopKeeping()
 	r.keepers.Wait()
 }
 
-// aside does something beside the activities. It reports false if the worker is about to end.
-func (w *Worker) aside(do func(ctx context.Context)) bool {
-	w.sideMu.Lock()
-	defer w.sideMu.Unlock()
-	if w.ended {
-		return false
-	}
-	w.side.Go(func() { do(w.publishing) })
-	return true
-}
-
-// Live tells whether the process should go on: an error means that it should be started again.
+// Live returns an error if the process should be restarted.
 func (w *Worker) Live() error {
 	if !w.started.Load() {
 		return nil
@@ -294,7 +295,7 @@ func (w *Worker) Live() error {
 	return nil
 }
 
-// Ready tells whether the worker takes work.
+// Ready returns an error if the worker takes no tasks.
 func (w *Worker) Ready() error {
 	switch {
 	case !w.started.Load():
@@ -319,9 +320,9 @@ func (w *Worker) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Status tells what the worker is doing.
+// Status describes the state of the worker.
 func (w *Worker) Status() process.Works {
-	s := process.Works{Draining: w.draining.Load(), Slots: w.config.Slots, Used: w.limits.used(),
+	s := process.Works{Draining: w.draining.Load(), Slots: w.config.Slots, Used: w.slots.used(),
 		Sessions: w.sessions.names(), Tags: w.config.Tags.String(), Activities: w.code.Names(),
 		Queues: []process.Queue{}, Holds: w.held.stuckOnes()}
 	for _, a := range w.held.all() {
@@ -333,20 +334,23 @@ func (w *Worker) Status() process.Works {
 	for q := range w.queues {
 		s.Queues = append(s.Queues, process.Queue(q))
 	}
-	slices.SortFunc(s.Queues, func(a, b process.Queue) int { return byName(broker.Queue(a), broker.Queue(b)) })
+	slices.SortFunc(s.Queues, func(a, b process.Queue) int {
+		return byName(broker.TaskQueueName(a),
+			broker.TaskQueueName(b))
+	})
 	return s
 }
 
-// tellMetrics tells what metrics are asked for.
-func (w *Worker) tellMetrics(tell telemetry.Tell) {
-	tell(telemetry.MetricWorkerSlots, float64(w.config.Slots))
-	tell(telemetry.MetricWorkerSlotsUsed, float64(w.limits.used()))
-	tell(telemetry.MetricWorkerSessions, float64(w.sessions.count()))
-	tell(telemetry.MetricWorkerStuck, float64(w.held.countStuck()))
-	tell(telemetry.MetricWorkerHeld, float64(w.held.count()))
+// recordMetrics records the gauges.
+func (w *Worker) recordMetrics(record telemetry.Record) {
+	record(telemetry.MetricWorkerSlots, float64(w.config.Slots))
+	record(telemetry.MetricWorkerSlotsUsed, float64(w.slots.used()))
+	record(telemetry.MetricWorkerSessions, float64(w.sessions.count()))
+	record(telemetry.MetricWorkerStuck, float64(w.held.countStuck()))
+	record(telemetry.MetricWorkerHeld, float64(w.held.count()))
 }
 
-// present tells who asks everybody who this is.
+// present answers discovery requests.
 func (w *Worker) present(context.Context) process.Process {
 	s := w.Status()
 	p := process.Process{Kind: process.Worker, ID: w.config.ID, Build: w.config.Build, Began: w.began, Works: &s}
@@ -356,13 +360,9 @@ func (w *Worker) present(context.Context) process.Process {
 	return p
 }
 
-// ID is what the worker is known by.
+// ID is the name of the worker.
 func (w *Worker) ID() string { return w.config.ID }
 
-func byName(a, b broker.Queue) int {
+func byName(a, b broker.TaskQueueName) int {
 	return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Activity, b.Activity))
 }
-
-// stopping is why activities stop when the worker ends.
-var stopping = &events.Error{Kind: events.Infrastructure,
-	Message: "the worker is ending; the activity will be executed again elsewhere"}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// patience is how long a test waits for what must come.
+	// patience is how long a test waits for an event that must happen.
 	patience    = 5 * time.Minute
 	incarnation = "9f1c5a0b7e3d2648"
 )
@@ -37,19 +37,27 @@ type world struct {
 	server *embedded.Server
 	bus    *natsbroker.Bus
 	wait   time.Duration
+	lease  time.Duration       // of sessions
 	came   chan events.Message // what workers have published
 	log    *logs
 }
 
-// newWorld starts a broker whose work stays with a worker for a second and a half.
+// newWorld starts a broker whose tasks have an ack wait of a second and a half.
 func newWorld(t testing.TB) *world { return worldWith(t, 1500*time.Millisecond) }
 
-// newPatientWorld starts one that does not hand work out again just because the machine is busy.
+// newPatientWorld starts one that does not redeliver a task only because the machine is busy.
 func newPatientWorld(t testing.TB) *world { return worldWith(t, 30*time.Second) }
 
+// newSessionWorld starts a patient one in which no session expires because the machine is busy.
+func newSessionWorld(t testing.TB) *world { return worldOf(t, 30*time.Second, 2*patience) }
+
 func worldWith(t testing.TB, wait time.Duration) *world {
+	return worldOf(t, wait, 1500*time.Millisecond)
+}
+
+func worldOf(t testing.TB, wait, lease time.Duration) *world {
 	t.Helper()
-	w := &world{t: t, wait: wait, came: make(chan events.Message, 100_000), log: &logs{t: t}}
+	w := &world{t: t, wait: wait, lease: lease, came: make(chan events.Message, 100_000), log: &logs{t: t}}
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -73,11 +81,11 @@ func worldWith(t testing.TB, wait time.Duration) *world {
 	return w
 }
 
-// connect makes one more client.
+// connect makes another connection.
 func (w *world) connect() *natsbroker.Bus {
 	w.t.Helper()
 	b, err := natsbroker.Connect(context.Background(), natsbroker.Config{
-		InProcess: w.server, Memory: true, Partitions: 2, WorkWait: w.wait, SessionLease: 1500 * time.Millisecond,
+		InProcess: w.server, Memory: true, Partitions: 2, TaskAckWait: w.wait, SessionLease: w.lease,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
@@ -97,21 +105,21 @@ func (w *world) receive(d broker.Delivery) {
 	w.came <- m
 }
 
-// send puts work into its queue, as the orchestrator would.
-func (w *world) send(instance string, work events.Work) events.Ref {
+// send publishes a task, as the orchestrator would.
+func (w *world) send(instance string, work events.Task) events.Ref {
 	w.t.Helper()
 	w.publish(w.message(instance, &work))
 	return work.Ref
 }
 
-func (w *world) message(instance string, work *events.Work) events.Message {
+func (w *world) message(instance string, work *events.Task) events.Message {
 	if work.Ref == (events.Ref{}) {
 		work.Ref = events.Ref{Incarnation: incarnation, Execution: 1, Event: 2}
 	}
 	work.Attempt = max(work.Attempt, 1)
 	work.Orchestration, work.Version = "test", "1.0.0"
 	work.IdempotencyKey = events.IdempotencyKey(instance, work.Ref.Incarnation, 1, 2)
-	return events.Message{ID: events.MessageID(events.VerbWork, instance, work.Ref), Instance: instance, Content: work}
+	return events.Message{ID: events.MessageID(events.VerbTask, instance, work.Ref), Instance: instance, Content: work}
 }
 
 func (w *world) publish(messages ...events.Message) {
@@ -129,15 +137,15 @@ func (w *world) publish(messages ...events.Message) {
 	}
 }
 
-// withdraw takes work back.
-func (w *world) withdraw(instance string, work events.Work) {
+// withdraw withdraws a task.
+func (w *world) withdraw(instance string, work events.Task) {
 	w.t.Helper()
 	w.message(instance, &work)
 	w.publish(events.Message{Instance: instance,
-		Content: &events.WithdrawWork{Ref: work.Ref, Tag: work.Tag, Activity: work.Activity}})
+		Content: &events.WithdrawTask{Ref: work.Ref, Tag: work.Tag, Activity: work.Activity}})
 }
 
-// next is the next message of a worker.
+// next waits for the next message of a worker.
 func (w *world) next() events.Message {
 	w.t.Helper()
 	select {
@@ -149,22 +157,22 @@ func (w *world) next() events.Message {
 	}
 }
 
-// done waits for a result, and gives it.
+// done waits for a result, and returns it.
 func (w *world) done() (instance, result string) {
 	w.t.Helper()
 	m := w.next()
-	c, ok := m.Content.(*events.WorkDone)
+	c, ok := m.Content.(*events.TaskDone)
 	if !ok {
 		w.t.Fatalf("%T came: %s", m.Content, describe(m))
 	}
 	return m.Instance, c.Result.String()
 }
 
-// failed waits for a failure, and gives it.
-func (w *world) failed() (string, *events.WorkFailed) {
+// failed waits for a failure, and returns it.
+func (w *world) failed() (string, *events.TaskFailed) {
 	w.t.Helper()
 	m := w.next()
-	c, ok := m.Content.(*events.WorkFailed)
+	c, ok := m.Content.(*events.TaskFailed)
 	if !ok {
 		w.t.Fatalf("%T came: %s", m.Content, describe(m))
 	}
@@ -173,15 +181,16 @@ func (w *world) failed() (string, *events.WorkFailed) {
 
 func describe(m events.Message) string {
 	switch c := m.Content.(type) {
-	case *events.WorkFailed:
+	case *events.TaskFailed:
 		return fmt.Sprintf("instance %q: %s: %v", m.Instance, c.Error.Kind, c.Error)
-	case *events.WorkDone:
+	case *events.TaskDone:
 		return fmt.Sprintf("instance %q: %s", m.Instance, c.Result)
+	default:
 	}
 	return fmt.Sprintf("instance %q", m.Instance)
 }
 
-// nothing checks that no worker publishes anything for a while.
+// nothing checks that no worker publishes a message for a while.
 func (w *world) nothing(for_ time.Duration) {
 	w.t.Helper()
 	select {
@@ -191,11 +200,11 @@ func (w *world) nothing(for_ time.Duration) {
 	}
 }
 
-// settled waits until a queue is empty: everything was acknowledged or withdrawn.
-func (w *world) settled(q broker.Queue) {
+// settled waits until a task queue is empty: all tasks are acknowledged or withdrawn.
+func (w *world) settled(q broker.TaskQueueName) {
 	w.t.Helper()
 	w.until("the queue is empty", func() bool {
-		b, err := w.bus.WorkBacklog(context.Background(), q)
+		b, err := w.bus.TaskBacklog(context.Background(), q)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -203,7 +212,7 @@ func (w *world) settled(q broker.Queue) {
 	})
 }
 
-// until waits for something that can only be looked at.
+// until waits for a condition that must be polled.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
 	if !slowtest.Until(patience, is) {
@@ -211,7 +220,7 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-// running is a worker that runs.
+// running is a running worker.
 type running struct {
 	*worker.Worker
 	bus  *natsbroker.Bus
@@ -232,7 +241,7 @@ func (w *world) startOn(b *natsbroker.Bus, c worker.Config, bindings ...activity
 	return r
 }
 
-// runs runs a worker until the test ends, and returns when it takes work.
+// runs runs a worker until the test ends, and returns when it takes tasks.
 func (w *world) runs(r *running) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -245,10 +254,10 @@ func (w *world) runs(r *running) {
 	w.until("the worker is ready", func() bool { return r.Ready() == nil })
 }
 
-// letter is what a dead letter says.
+// [letter] has the headers of a dead letter.
 type letter struct{ reason, detail, subject string }
 
-// deadLetters gives what is dead-lettered from now on.
+// deadLetters returns the dead letters from now on.
 func (w *world) deadLetters() <-chan letter {
 	w.t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(w.server))
@@ -270,7 +279,7 @@ func (w *world) deadLetters() <-chan letter {
 	return came
 }
 
-// make makes a worker that is quick to end.
+// make makes a worker that ends quickly.
 func (w *world) make(b worker.Broker, c worker.Config, bindings ...activity.Binding) *worker.Worker {
 	w.t.Helper()
 	code, err := activity.NewRegistry(bindings...)
@@ -280,13 +289,13 @@ func (w *world) make(b worker.Broker, c worker.Config, bindings ...activity.Bind
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 100 * time.Millisecond
+	if c.ShutdownTimeout == 0 {
+		c.ShutdownTimeout = 100 * time.Millisecond
 	}
-	if c.Grace == 0 {
-		c.Grace = 100 * time.Millisecond
+	if c.CancelGrace == 0 {
+		c.CancelGrace = 100 * time.Millisecond
 	}
-	c.SessionLease = 1500 * time.Millisecond
+	c.SessionLease = w.lease
 	made, err := worker.New(b, code, c)
 	if err != nil {
 		w.t.Fatal(err)
@@ -294,7 +303,7 @@ func (w *world) make(b worker.Broker, c worker.Config, bindings ...activity.Bind
 	return made
 }
 
-// ended waits until a worker has ended, and gives its error.
+// ended waits until a worker has ended, and returns its error.
 func (r *running) ended(t testing.TB) error {
 	t.Helper()
 	select {
@@ -307,7 +316,7 @@ func (r *running) ended(t testing.TB) error {
 	}
 }
 
-// drain tells a worker to end, and waits until it has.
+// drain shuts a worker down, and waits until it has ended.
 func (r *running) drain(t testing.TB) error {
 	t.Helper()
 	r.stop()
@@ -317,7 +326,7 @@ func (r *running) drain(t testing.TB) error {
 // kill breaks a worker's connection, as if the process had died.
 func (r *running) kill() { _ = r.bus.Close() }
 
-// logs keeps what was logged, and shows it when the test fails.
+// logs keeps the log, and shows it when the test fails.
 type logs struct {
 	t    testing.TB
 	mu   sync.Mutex

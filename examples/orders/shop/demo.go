@@ -13,17 +13,17 @@ import (
 
 // Parts is the whole program: the code with its contracts, and a demonstration.
 var Parts = []app.Part{
-	contract.Fulfil.With(Fulfil),
-	contract.Reserve.With(Reserve),
-	contract.Release.With(Release),
-	contract.Charge.With(Charge),
-	contract.Refund.With(Refund),
-	contract.Ship.With(Ship),
+	contract.Fulfil.Bind(Fulfil),
+	contract.Reserve.Bind(Reserve),
+	contract.Release.Bind(Release),
+	contract.Charge.Bind(Charge),
+	contract.Refund.Bind(Refund),
+	contract.Ship.Bind(Ship),
 	app.Demo(demo),
 }
 
-// demo sends a large order, approves it, waits for the receipt, and prints what has happened. The
-// card makes the first charge fail.
+// demo sends a large order, approves it, waits for the receipt, and prints each step. The card
+// makes the first charge fail.
 func demo(ctx context.Context, s app.System) error {
 	id := s.NewID("demo")
 	s.Print("The order %s is sent; it is large, so it has to be approved.", id)

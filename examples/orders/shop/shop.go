@@ -17,8 +17,8 @@ import (
 // undoWithin is how long undoing may take, also when the order is cancelled.
 const undoWithin = time.Hour
 
-// Fulfil reserves the goods, has a large order approved, takes the money and ships. Whatever goes
-// wrong, what was done is undone.
+// Fulfil reserves the goods, waits for the approval of a large order, takes the money and ships. If
+// a step fails, Fulfil compensates the completed ones.
 func Fulfil(ctx *orchestration.Context, o contract.Order) (receipt contract.Receipt, err error) {
 	var undo orchestration.Saga
 	defer func() {
@@ -63,12 +63,12 @@ func Fulfil(ctx *orchestration.Context, o contract.Order) (receipt contract.Rece
 	return contract.Receipt{Payment: charged.Payment, Tracking: tracking}, nil
 }
 
-// approval waits until somebody has approved the order, or time is over.
+// approval waits until the order is approved or refused, or time is over.
 func approval(ctx *orchestration.Context, o contract.Order) error {
 	contract.Progress.Set(ctx, contract.Approving)
 	within := cmp.Or(o.ApproveWithin, 24*time.Hour)
 	answer, deadline := contract.Approve.Next(ctx), ctx.Timer(within)
-	switch ctx.Select(answer, deadline) {
+	switch ctx.Race(answer, deadline) {
 	case answer:
 		a, err := answer.Get(ctx)
 		if err == nil && !a.OK {
@@ -105,7 +105,7 @@ func Release(ctx context.Context, reservation string) (string, error) {
 // Charge takes money. The key is the same for all attempts, so a bank that knows it does not take
 // the money twice.
 func Charge(ctx context.Context, p contract.Payment) (contract.Charged, error) {
-	info := activity.InfoOf(ctx)
+	info := activity.Info(ctx)
 	activity.Logger(ctx).Debug("charge", "cents", p.Cents, "key", info.IdempotencyKey)
 	switch {
 	case p.Card == DeclinedCard:
@@ -126,7 +126,7 @@ func Refund(ctx context.Context, payment string) (string, error) {
 func Ship(ctx context.Context, p contract.Parcel) (string, error) {
 	activity.Logger(ctx).Debug("ship", "sku", p.SKU, "to", p.To)
 	if p.To == Nowhere {
-		return "", activity.Final(activity.Errorf(contract.NoSuchPlace, "there is no way to %s", p.To))
+		return "", activity.NonRetryable(activity.Errorf(contract.NoSuchPlace, "there is no way to %s", p.To))
 	}
 	return fmt.Sprintf("parcel-%s-%s", p.SKU, p.To), nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// world is a shop in virtual time that notes what is done, in order.
+// world is a shop in virtual time that notes the executed activities, in order.
 type world struct {
 	*rondotest.Env
 	did []string
@@ -23,10 +23,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{}
 	w.Env = rondotest.New(t,
-		contract.Fulfil.With(shop.Fulfil), contract.Reserve.With(noting(w, "reserve", shop.Reserve)),
-		contract.Release.With(noting(w, "release", shop.Release)),
-		contract.Charge.With(noting(w, "charge", shop.Charge)), contract.Refund.With(noting(w, "refund", shop.Refund)),
-		contract.Ship.With(noting(w, "ship", shop.Ship)),
+		contract.Fulfil.Bind(shop.Fulfil), contract.Reserve.Bind(noting(w, "reserve", shop.Reserve)),
+		contract.Release.Bind(noting(w, "release", shop.Release)),
+		contract.Charge.Bind(noting(w, "charge", shop.Charge)), contract.Refund.Bind(noting(w, "refund", shop.Refund)),
+		contract.Ship.Bind(noting(w, "ship", shop.Ship)),
 		rondotest.Cold(), // every round replays, as after a restart
 	)
 	return w
@@ -146,7 +146,7 @@ func TestCancelledOrderIsUndone(t *testing.T) {
 func TestProgress(t *testing.T) {
 	w := newWorld(t)
 	h := w.start(t, piano)
-	row, _ := w.Row(h.ID)
+	row, _ := w.Instance(h.ID)
 	if got, want := row.CustomStatus.String(), fmt.Sprintf("%q", contract.Approving); got != want {
 		t.Errorf("its status is %s, want %s", got, want)
 	}

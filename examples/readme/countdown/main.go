@@ -1,4 +1,4 @@
-// Command countdown is what README.md lets people write.
+// Command countdown is the program that readers of README.md write.
 package main
 
 import (
@@ -38,4 +38,4 @@ func say(_ context.Context, words string) (string, error) {
 	return words, nil
 }
 
-func main() { app.Main(Countdown.With(countdown), Say.With(say)) }
+func main() { app.Main(Countdown.Bind(countdown), Say.Bind(say)) }

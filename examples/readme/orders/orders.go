@@ -22,8 +22,8 @@ type Receipt struct{ Number string }
 // The contracts.
 var (
 	Fulfil    = orchestration.Define[Order, Receipt]("fulfil")
-	Approvals = orchestration.DefineQueue[string]("approvals") // a mailbox: each message is the name of an approver
-	Charge    = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.Timeout(time.Minute))
+	Approvals = orchestration.DefineMailbox[string]("approvals") // a mailbox: each message is the name of an approver
+	Charge    = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.StartToClose(time.Minute))
 	Ship      = activity.Define[Receipt, string]("ship", activity.Retry(3))
 	Refund    = activity.Define[Receipt, string]("refund", activity.Retry(20))
 )
@@ -55,9 +55,9 @@ func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
 // An activity does something in the world. It may be executed more than once, always with the same
 // key.
 func charge(ctx context.Context, order Order) (Receipt, error) {
-	key := activity.InfoOf(ctx).IdempotencyKey
+	key := activity.Info(ctx).IdempotencyKey
 	if order.Card == "" {
-		return Receipt{}, activity.Final(activity.Errorf("no_card", "the order has no card"))
+		return Receipt{}, activity.NonRetryable(activity.Errorf("no_card", "the order has no card"))
 	}
 	return Receipt{Number: "R-" + key}, nil
 }
@@ -71,4 +71,4 @@ func refund(_ context.Context, receipt Receipt) (string, error) {
 }
 
 // Parts is the code with its contracts; `app.Main(orders.Parts...)` makes a program of it.
-var Parts = []app.Part{Fulfil.With(fulfil), Charge.With(charge), Ship.With(ship), Refund.With(refund)}
+var Parts = []app.Part{Fulfil.Bind(fulfil), Charge.Bind(charge), Ship.Bind(ship), Refund.Bind(refund)}

@@ -12,11 +12,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/rondotest"
 )
 
-// shop is the program with a carrier and a bank that gives back, each round replayed.
+// shop is the program with a carrier and a bank that refunds, each round replayed.
 func shop(t *testing.T, ship error, refunded *int) *rondotest.Env {
-	return rondotest.New(t, rondotest.Cold(), Fulfil.With(fulfil), Charge.With(charge),
-		Ship.With(func(_ context.Context, r Receipt) (string, error) { return "parcel " + r.Number, ship }),
-		Refund.With(func(context.Context, Receipt) (string, error) {
+	return rondotest.New(t, rondotest.Cold(), Fulfil.Bind(fulfil), Charge.Bind(charge),
+		Ship.Bind(func(_ context.Context, r Receipt) (string, error) { return "parcel " + r.Number, ship }),
+		Refund.Bind(func(context.Context, Receipt) (string, error) {
 			*refunded++
 			return "refunded", nil
 		}))
@@ -49,7 +49,7 @@ func TestLargeOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	env.Advance(23 * time.Hour)
-	if err := Approvals.Push(t.Context(), env, h.ID, "ann"); err != nil {
+	if err := Approvals.Send(t.Context(), env, h.ID, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := h.Wait(t.Context()); err != nil || r.Number == "" {
@@ -71,7 +71,7 @@ func TestOrderThatCannotBeCharged(t *testing.T) {
 
 func TestOrderThatCannotBeShipped(t *testing.T) {
 	refunded := 0
-	_, err := Fulfil.Run(t.Context(), shop(t, activity.Final(errors.New("the carrier is closed")), &refunded),
+	_, err := Fulfil.Run(t.Context(), shop(t, activity.NonRetryable(errors.New("the carrier is closed")), &refunded),
 		Order{Card: "1111", Amount: 45})
 	if err == nil || !strings.HasPrefix(err.Error(), "not shipped: ") || refunded != 1 {
 		t.Errorf("%v, %d", err, refunded)

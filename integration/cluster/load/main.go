@@ -1,6 +1,6 @@
-// Command load starts orders while a cluster changes under them, approves those that wait for a
-// person, and counts what becomes of each. It starts no more once it is told to end (SIGTERM),
-// waits for all that it has started, and exits with 1 if one of them is not completed.
+// Command load starts orders while a cluster changes under them, approves those that need an
+// approval, and counts their outcomes. On SIGTERM it starts no more, waits for all that it has
+// started, and exits with 1 if one of them has not completed.
 package main
 
 import (
@@ -27,7 +27,7 @@ const (
 )
 
 func main() {
-	// only what becomes of orders is of interest
+	// only the outcome of orders is of interest
 	urls := flag.String("nats", "", "the `addresses` of the servers")
 	user := flag.String("user", "", "the user")
 	password := flag.String("password", "", "its password")
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// load is what was started, and what has become of it.
+// load has the instances that were started, and their states.
 type load struct {
 	prefix string
 	most   int
@@ -55,7 +55,7 @@ type load struct {
 
 	mu      sync.Mutex
 	states  map[string]int
-	took    []time.Duration // by those that waited for nobody
+	took    []time.Duration // of instances without an approval
 	retries int
 }
 
@@ -85,7 +85,7 @@ func (l *load) run(urls string, opts []client.Option, each, patience time.Durati
 	return l.tell(n, time.Since(began))
 }
 
-// order starts an order, and gives the state in which it ends.
+// order starts an order, and returns the state in which it ends.
 func (l *load) order(ctx context.Context, i int) string {
 	id, order := fmt.Sprintf("%s-%d", l.prefix, i),
 		contract.Order{SKU: "chair", Cents: 4500, Card: "1111", ShipTo: "Bremen"}

@@ -1,4 +1,4 @@
-// Package hostile publishes what a role has no business with, at random.
+// Package hostile publishes random messages that a role has no business with.
 package hostile
 
 import (
@@ -12,28 +12,27 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Client is a connection of a role that publishes what it likes, as far as the shipped permissions
-// let it.
+// Client is a connection of a role that publishes whatever the shipped permissions allow.
 type Client struct {
 	Rand         *rand.Rand
 	Conn         *nats.Conn
 	Victims      []string // instances of others
 	Incarnations []string // their incarnations, which are no secret
-	Subjects     []string // what the role may publish on, with %v for an instance
+	Subjects     []string // that the role may publish on, with %v for an instance
 }
 
-// Subjects are what each role may publish on, with %v for an instance of others, apart from what
-// may end such an instance.
+// Subjects are the subjects that each role may publish on, with %v for an instance of others,
+// except those that may end such an instance.
 var Subjects = map[string][]string{
 	"client": {
 		"rondo.start.once.%v", "rondo.wake.x.%v", "rondo.event.nothing.%v", "rondo.control.explode.%v",
 		"rondo.start.%%00.%v", "rondo.start.once.own", "rondo.event.e.own",
-		"rondo.queue.q.own", "rondo.control.cancel.own", "rondo.start.childless.own~1%2E2", "rondo.api.explode",
+		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.start.childless.own~1%2E2", "rondo.api.explode",
 	},
-	// A worker that knows what to answer is one. It may not answer for what it was not given: it
-	// says so of another incarnation.
-	"worker": {"rondo.work-done.1-2.%v", "rondo.work-failed.1-3.%v", "rondo.work-begun.1-2.%v",
-		"rondo.dead.work._.double.1-2.own", "$KV.RONDO_NOTES.own"},
+	// A worker that knows the right token is a legitimate one. The hostile worker does not know it,
+	// and names another incarnation.
+	"worker": {"rondo.task-done.1-2.%v", "rondo.task-failed.1-3.%v", "rondo.task-begun.1-2.%v",
+		"rondo.dead.task._.double.1-2.own", "$KV.RONDO_KV.task.own"},
 }
 
 // one chooses among some.
@@ -46,16 +45,16 @@ func (h *Client) internal() string {
 	place := fmt.Sprintf("%d-%d", 1+h.Rand.IntN(2), 1+h.Rand.IntN(12))
 	own := place + "-" + one(h.Rand, h.Incarnations...)
 	return one(h.Rand,
-		"rondo.work-done."+place+"."+who, "rondo.work-failed."+place+"."+who, "rondo.work-begun."+place+"."+who,
+		"rondo.task-done."+place+"."+who, "rondo.task-failed."+place+"."+who, "rondo.task-begun."+place+"."+who,
 		"rondo.child-ended."+place+"."+who,
-		"rondo.timer-due."+own+"."+who, "rondo.work._.double."+own+"."+who, "rondo.due.work-done."+place+"."+who,
+		"rondo.timer-due."+own+"."+who, "rondo.task._.double."+own+"."+who, "rondo.due.task-done."+place+"."+who,
 		"rondo.due.timer-due."+own+"."+who,
-		"rondo.later.timer-due."+own+"."+who, "rondo.later.work._.double."+own+"."+who,
+		"rondo.later.timer-due."+own+"."+who, "rondo.later.task._.double."+own+"."+who,
 		"rondo.internal_control.terminate."+who, "rondo.internal_event.approval."+who,
-		"rondo.internal_queue.letters."+who, "rondo.due_control.terminate."+who, "rondo.due.control.terminate."+who,
+		"rondo.internal_mailbox.letters."+who, "rondo.due_control.terminate."+who, "rondo.due.control.terminate."+who,
 		"rondo.anchor", "rondo.dead.start.once."+who,
-		"$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO_LATER", "$KV.RONDO_MARKS.recovered",
-		"$KV.RONDO_NOTES.attempts=2F1", "rondo.notice.handover.to.results-x",
+		"$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO_LATER", "$KV.RONDO_KV.recovered",
+		"$KV.RONDO_KV.attempts.1=401", "rondo.notification.handover.to.results-x",
 	)
 }
 
@@ -72,7 +71,7 @@ func (h *Client) header() (name, value string) {
 		{events.HeaderParent, fmt.Sprintf("1-%d.%s.%s", 1+h.Rand.IntN(9), incarnation, who)},
 		{events.HeaderIncarnation, incarnation},
 		{events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
-		{events.HeaderBack, "rondo.notice.handover.to.results-x"}, {"Rondo-Again", "true"},
+		{events.HeaderDirectReply, "rondo.notification.handover.to.results-x"}, {"Rondo-Again", "true"},
 		{"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
 		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"}, {"Rondo-Handed", "{}"},
 		{"Rondo-Outcome", "done"}, {"Rondo-Attempt", "1"},

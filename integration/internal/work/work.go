@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -17,8 +18,8 @@ import (
 var (
 	Double = activity.Define[int, int]("double")
 
-	Letters = orchestration.DefineQueue[int]("letters")
-	Total   = orchestration.DefineKey[int]("total")
+	Letters = orchestration.DefineMailbox[int]("letters")
+	Total   = orchestration.DefineValue[int]("total")
 
 	Chain = orchestration.Define[int, int]("chain")
 	Mail  = orchestration.Define[int, []int]("mail")
@@ -43,7 +44,7 @@ var (
 
 // Orchestrations are those of the jobs.
 var Orchestrations = []orchestration.Binding{
-	Chain.With(func(ctx *orchestration.Context, n int) (int, error) {
+	Chain.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		for range 3 {
 			var err error
 			if n, err = Double.Call(ctx, n); err != nil {
@@ -52,7 +53,7 @@ var Orchestrations = []orchestration.Binding{
 		}
 		return n, nil
 	}),
-	fan.With(func(ctx *orchestration.Context, n int) (int, error) {
+	fan.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		var all []*orchestration.Future[int]
 		for i := range 5 {
 			all = append(all, Double.Start(ctx, n+i))
@@ -64,19 +65,19 @@ var Orchestrations = []orchestration.Binding{
 		}
 		return sum, err
 	}),
-	family.With(func(ctx *orchestration.Context, n int) (int, error) {
+	family.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		a, b := Chain.StartChild(ctx, n), nap.StartChild(ctx, n)
 		x, errA := a.Get(ctx)
 		y, errB := b.Get(ctx)
 		return x + y, errors.Join(errA, errB)
 	}),
-	nap.With(func(ctx *orchestration.Context, n int) (int, error) {
+	nap.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		if err := ctx.Sleep(time.Duration(20+n%200) * time.Millisecond); err != nil {
 			return 0, err
 		}
 		return Double.Call(ctx, n)
 	}),
-	Mail.With(func(ctx *orchestration.Context, n int) ([]int, error) {
+	Mail.Bind(func(ctx *orchestration.Context, n int) ([]int, error) {
 		var got []int
 		for range n {
 			x, err := Letters.Receive(ctx)
@@ -84,12 +85,14 @@ var Orchestrations = []orchestration.Binding{
 				return got, err
 			}
 			got = append(got, x)
-			Total.Set(ctx, x)
+			if err := Total.Set(ctx, x); err != nil {
+				return got, err
+			}
 		}
 		return got, nil
 	}),
-	retried.With(func(ctx *orchestration.Context, n int) (int, error) { return flaky.Call(ctx, n) }),
-	roll.With(func(ctx *orchestration.Context, in [2]int) (int, error) {
+	retried.Bind(func(ctx *orchestration.Context, n int) (int, error) { return flaky.Call(ctx, n) }),
+	roll.Bind(func(ctx *orchestration.Context, in [2]int) (int, error) {
 		left, n := in[0], in[1]
 		stage.Set(ctx, fmt.Sprint(left))
 		n, err := Double.Call(ctx, n)
@@ -98,18 +101,18 @@ var Orchestrations = []orchestration.Binding{
 		}
 		return roll.ContinueAsNew(ctx, [2]int{left - 1, n})
 	}),
-	racing.With(func(ctx *orchestration.Context, n int) (string, error) {
+	racing.Bind(func(ctx *orchestration.Context, n int) (string, error) {
 		late := ctx.Timer(50 * time.Millisecond)
-		if ctx.Select(slow.Start(ctx, n), late) == late {
+		if ctx.Race(slow.Start(ctx, n), late) == late {
 			return "too slow", nil
 		}
 		return "in time", nil
 	}),
-	asking.With(func(ctx *orchestration.Context, n int) (int, error) {
+	asking.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		x, err := proceed.Wait(ctx)
 		return x + n, err
 	}),
-	steps.With(func(ctx *orchestration.Context, n int) (int, error) {
+	steps.Bind(func(ctx *orchestration.Context, n int) (int, error) {
 		for range 3 {
 			var err error
 			if n, err = orchestration.Step(ctx, "increment", func(context.Context) (int, error) {
@@ -125,23 +128,23 @@ var Orchestrations = []orchestration.Binding{
 // Long is longer than anything that is waited for.
 const Long = 24 * time.Hour
 
-// Activities are those of the jobs. executed is told of each execution when it begins.
-func Activities(executed func(activity.Info)) []activity.Binding {
+// Activities are those of the jobs. They call executed at the beginning of each execution.
+func Activities(executed func(activity.ExecutionInfo)) []activity.Binding {
 	return []activity.Binding{
-		Double.With(func(ctx context.Context, n int) (int, error) {
-			executed(activity.InfoOf(ctx))
+		Double.Bind(func(ctx context.Context, n int) (int, error) {
+			executed(activity.Info(ctx))
 			return 2 * n, nil
 		}),
-		flaky.With(func(ctx context.Context, n int) (int, error) {
-			info := activity.InfoOf(ctx)
+		flaky.Bind(func(ctx context.Context, n int) (int, error) {
+			info := activity.Info(ctx)
 			executed(info)
 			if info.Attempt < 3 {
 				return 0, fmt.Errorf("attempt %d fails", info.Attempt)
 			}
 			return 2 * n, nil
 		}),
-		slow.With(func(ctx context.Context, n int) (int, error) {
-			executed(activity.InfoOf(ctx))
+		slow.Bind(func(ctx context.Context, n int) (int, error) {
+			executed(activity.Info(ctx))
 			select {
 			case <-ctx.Done():
 				return 0, ctx.Err()
@@ -152,7 +155,7 @@ func Activities(executed func(activity.Info)) []activity.Binding {
 	}
 }
 
-// Job is an instance with what it returns, and what has to be said to it.
+// Job is an instance with its output, and the messages that it needs.
 type Job struct {
 	ID, Name string
 	Input    any
@@ -180,7 +183,7 @@ func NewJob(id string, sort, n int) Job {
 		j.Name, j.Input, j.Want = "mail", 4, []int{1, 2, 3, 4}
 		for k := range 4 {
 			j.Said = append(j.Said, events.Message{ID: fmt.Sprint(id, "-letter-", k), Instance: id,
-				Content: &events.QueueSent{Queue: Letters.Name(), Data: Payload(k + 1)}})
+				Content: &events.MailboxMessage{Mailbox: Letters.Name(), Data: Payload(k + 1)}})
 		}
 	case 5:
 		j.Name, j.Want = "retried", 2*n
@@ -204,17 +207,17 @@ func (j Job) Start() events.Message {
 		Content: &events.Start{Orchestration: j.Name, Input: Payload(j.Input)}}
 }
 
-// Payload encodes what cannot fail to be.
-func Payload(v any) events.Payload {
-	p, err := events.JSON{}.Encode(v)
+// Payload encodes a value that can be encoded; it panics otherwise.
+func Payload(v any) codec.Payload {
+	p, err := codec.JSON{}.Encode(v)
 	if err != nil {
 		panic(err)
 	}
 	return p
 }
 
-// Again is a message once more, in a way that the broker cannot tell: its id is where only who
-// receives it looks, as that of a message that had to wait for its time.
+// Again is a message once more, in a way that the broker cannot tell: its id is in a header that
+// only the receiver reads, as that of a message that had to wait for its time.
 func Again(w events.Wire) events.Wire {
 	h := events.Header{"Rondo-Not-Before": {"2026-01-01T00:00:00Z"}}
 	for k, v := range w.Header {

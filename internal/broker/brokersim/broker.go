@@ -19,57 +19,97 @@ import (
 // Broker is a broker in memory that keeps the contract of package broker. It outlives the processes
 // that are connected to it.
 type Broker struct {
-	prefix              string
-	inboxWait, workWait time.Duration
-	lease, sessionLease time.Duration
-	dedupes             time.Duration // for how long it remembers ids
+	settings
 
-	mu          sync.Mutex
-	partitions  int
-	skew        time.Duration // how far its clock is ahead
-	place       uint64
-	inbox       map[int][]*message // by partition, oldest first
-	work        []*message
-	later       map[string]*message // what waits for its time, by subject
-	dead        []broker.DeadLetter
-	gone        []gone               // what was removed a moment ago
-	seen        map[string]time.Time // ids of what was stored a moment ago
-	seenMost    int                  // from how many on those are looked for that are older
-	queues      map[broker.Queue]int // how many ask for work just now
-	receivers   map[int]int
-	members     map[string]*membership
-	sessions    map[string]claim
-	notes       map[string][]byte
-	marks       map[string]bool
-	schedules   map[string]broker.Schedule
-	listeners   map[*listener]bool
-	answerers   map[string][]*answerer
-	handovers   map[string]*receiverOf
-	offers      map[broker.Queue][]*offer // room for tasks that are not stored
-	named       map[string]*Bus           // the connections, by name
-	turn        atomic.Uint64             // whose turn it is to answer
-	directs     uint64                    // what went past the broker
-	connections uint64
-	changed     chan struct{} // closed at each change
+	mu   sync.Mutex    // guards all below
+	skew time.Duration // how far its clock is ahead
+	streams
+	buckets
+	takers
+	subscriptions
+
+	named       map[string]*directResults // the open connections, by name
+	connections uint64                    // so many were made
+	directs     uint64                    // messages delivered directly
+	changed     chan struct{}             // closed at each change
 }
 
-// Options say how a broker is set up.
+// settings are those of [Options]. They do not change.
+type settings struct {
+	prefix              string
+	inboxWait, taskWait time.Duration
+	lease, sessionLease time.Duration
+	dedupes             time.Duration // how long it remembers ids
+}
+
+// streams have the stored messages. Each list is in the order of the places, which only grow.
+type streams struct {
+	partitions int
+	place      uint64             // the last one that was assigned
+	inbox      map[int][]*message // by partition, oldest first
+	work       []*message
+	later      map[string]*message // delayed messages, by subject
+	dead       []broker.DeadLetter
+	gone       []gone               // messages removed a moment ago
+	seen       map[string]time.Time // ids of messages stored a moment ago
+	seenMost   int                  // from which size on older ids are removed
+}
+
+// forget loses all messages. Places are not assigned again.
+func (s *streams) forget() {
+	s.inbox, s.work, s.later, s.dead = make(map[int][]*message), nil, make(map[string]*message), nil
+	s.seen = make(map[string]time.Time)
+}
+
+// buckets have the values that processes share.
+type buckets struct {
+	members   map[string]*membership
+	sessions  map[string]claim
+	values    map[string]value
+	schedules map[string]broker.Schedule
+}
+
+// forget loses all values but the leases of members.
+func (b *buckets) forget() {
+	b.sessions, b.values = make(map[string]claim), make(map[string]value)
+	b.schedules = make(map[string]broker.Schedule)
+}
+
+// takers count the takers and receivers that ask for messages at the moment.
+type takers struct {
+	queues    map[broker.TaskQueueName]int // takers of each task queue that was ever named
+	receivers map[int]int                  // by partition
+}
+
+// subscriptions are the functions of processes that the broker calls. They are not stored: each
+// ends with its connection.
+type subscriptions struct {
+	listeners map[*listener]bool
+	answerers map[string][]*answerer
+	handovers map[string]*receiverOf
+	offers    map[broker.TaskQueueName][]*offer // room for tasks that are not stored
+	turn      atomic.Uint64                     // selects the next handler
+}
+
+// Options configure a broker.
 type Options struct {
-	Partitions                                     int
-	InboxWait, WorkWait, MemberLease, SessionLease time.Duration
-	// Dedupes is for how long ids are remembered; 0 means 10 seconds, negative not at all.
+	Partitions                                           int
+	InboxAckWait, TaskAckWait, MemberLease, SessionLease time.Duration
+	// Dedupes is how long the broker remembers ids. Default: 10 seconds; negative: not at all.
 	Dedupes time.Duration
 }
 
-// NewBroker makes one that has nothing.
+// NewBroker returns an empty broker.
 func NewBroker(o Options) *Broker {
 	b := &Broker{
-		prefix: "rondo", inboxWait: o.InboxWait, workWait: o.WorkWait, lease: o.MemberLease,
-		sessionLease: o.SessionLease, partitions: o.Partitions, dedupes: o.Dedupes,
-		queues: make(map[broker.Queue]int), receivers: make(map[int]int), members: make(map[string]*membership),
-		listeners: make(map[*listener]bool),
-		answerers: make(map[string][]*answerer), handovers: make(map[string]*receiverOf), changed: make(chan struct{}),
-		offers: make(map[broker.Queue][]*offer), named: make(map[string]*Bus),
+		settings: settings{prefix: "rondo", inboxWait: o.InboxAckWait, taskWait: o.TaskAckWait, lease: o.MemberLease,
+			sessionLease: o.SessionLease, dedupes: o.Dedupes},
+		streams: streams{partitions: o.Partitions},
+		buckets: buckets{members: make(map[string]*membership)},
+		takers:  takers{queues: make(map[broker.TaskQueueName]int), receivers: make(map[int]int)},
+		subscriptions: subscriptions{listeners: make(map[*listener]bool), answerers: make(map[string][]*answerer),
+			handovers: make(map[string]*receiverOf), offers: make(map[broker.TaskQueueName][]*offer)},
+		named: make(map[string]*directResults), changed: make(chan struct{}),
 	}
 	if b.dedupes == 0 {
 		b.dedupes = 10 * time.Second
@@ -78,10 +118,10 @@ func NewBroker(o Options) *Broker {
 	return b
 }
 
-// now is the time on the broker's clock. mu is held.
+// now returns the time on the broker's clock. mu is held.
 func (b *Broker) now() time.Time { return time.Now().Add(b.skew) }
 
-// Skew says how far the broker's clock is ahead from now on.
+// Skew sets how far the broker's clock is ahead from now on.
 func (b *Broker) Skew(by time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,10 +135,10 @@ type gone struct {
 	at time.Time
 }
 
-// remembers is for how long what was removed can come back.
+// remembers is how long PowerLoss can restore a removed message.
 const remembers = 30 * time.Second
 
-// away keeps what is removed for [Broker.PowerLoss]. mu is held.
+// away keeps a removed message for [Broker.PowerLoss]. mu is held.
 func (b *Broker) away(m *message) {
 	now, old := b.now(), 0
 	for old < len(b.gone) && now.Sub(b.gone[old].at) > remembers {
@@ -107,9 +147,9 @@ func (b *Broker) away(m *message) {
 	b.gone = append(b.gone[old:], gone{m, now})
 }
 
-// PowerLoss takes the broker back to what it had a moment ago, as when a disk loses what was not
-// yet forced onto it: what was stored since is lost, what was removed is there again. It was
-// acknowledged all the same.
+// PowerLoss resets the broker to its state a moment ago, as when a disk loses the data that was not
+// yet synced. Messages stored since then are lost, although the broker acknowledged them; messages
+// removed since then are there again.
 func (b *Broker) PowerLoss(moment time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,8 +170,8 @@ func (b *Broker) PowerLoss(moment time.Duration) {
 	b.change()
 }
 
-// back puts a message back where it was. mu is held.
-func (b *Broker) back(m *message) {
+// back inserts a message at its former position. mu is held.
+func (s *streams) back(m *message) {
 	m.holder = nil
 	insert := func(list []*message) []*message {
 		i, _ := at(list, m.place)
@@ -139,59 +179,58 @@ func (b *Broker) back(m *message) {
 	}
 	switch {
 	case m.place == 0:
-		b.later[m.key] = m
-	case m.isWork:
-		b.work = insert(b.work)
+		s.later[m.key] = m
+	case m.isTask:
+		s.work = insert(s.work)
 	default:
-		b.inbox[m.partition] = insert(b.inbox[m.partition])
+		s.inbox[m.partition] = insert(s.inbox[m.partition])
 	}
 }
 
-// Forget loses everything that was stored, as when its files are deleted.
+// Forget loses all stored data, as when the broker's files are deleted.
 func (b *Broker) Forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.inbox, b.work, b.later, b.dead = make(map[int][]*message), nil, make(map[string]*message), nil
-	b.seen, b.sessions, b.notes = make(map[string]time.Time), make(map[string]claim), make(map[string][]byte)
-	b.marks, b.schedules = make(map[string]bool), make(map[string]broker.Schedule)
+	b.streams.forget()
+	b.buckets.forget()
 	b.change()
 }
 
-// message is what is stored.
+// message is a stored message.
 type message struct {
 	place     uint64
 	wire      events.Wire
 	stored    time.Time
 	notBefore time.Time
 	partition int // of the inbox
-	isWork    bool
-	queue     broker.Queue
+	isTask    bool
+	queue     broker.TaskQueueName
 	who       string // the instance
 	ahead     bool   // it goes ahead of starts
-	key       string // of what is for later
+	key       string // of a delayed message
 
 	deliveries int
-	free       time.Time // when it may be handed out
-	holder     *receiver // who has it and keeps the order; nil for anybody else
-	returned   bool      // it was given back, and has lost its place in the order
+	free       time.Time // when the broker may deliver it
+	holder     *receiver // the receiver that has it and keeps the order; otherwise nil
+	returned   bool      // nacked: it has lost its place in the order
 }
 
-// change tells all who wait that something is different. mu is held.
+// change wakes all waiting goroutines after a change. mu is held.
 func (b *Broker) change() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// near is up to when what is for later is stored with the rest.
+// near is the delay below which a delayed message is stored with the others.
 const near = 1500 * time.Millisecond
 
-// store stores a message, or what is to be stored later. mu is held.
+// store stores a message, now or when its delay ends. mu is held.
 func (b *Broker) store(w events.Wire) {
 	now := b.now()
 	if v := w.Header[events.HeaderMsgID]; len(v) > 0 {
 		stream := "inbox/"
 		if b.isWork(w.Subject) {
-			stream = "work/"
+			stream = "task/"
 		}
 		key := stream + w.Subject + " " + v[0]
 		if at, ok := b.seen[key]; ok && now.Sub(at) < b.dedupes {
@@ -221,14 +260,15 @@ func (b *Broker) store(w events.Wire) {
 	b.put(m, now)
 }
 
-// kindOf tells the verb of a subject, and whether each of several delayed messages under it counts.
+// kindOf returns the verb of a subject, and whether each of several delayed messages under it
+// counts.
 func (b *Broker) kindOf(subject string) (verb events.Verb, each bool) {
 	word, _, _ := strings.Cut(strings.TrimPrefix(subject, b.prefix+"."), ".")
 	verb, _ = events.Origin(word)
-	return verb, verb == events.VerbEvent || verb == events.VerbQueue
+	return verb, verb == events.VerbEvent || verb == events.VerbMailbox
 }
 
-// replace removes what is delayed under a subject and not due yet. mu is held.
+// replace removes the message that is delayed under a subject and not due yet. mu is held.
 func (b *Broker) replace(subject string, now time.Time) {
 	delete(b.later, subject)
 	p := partitionOf(instanceOf(subject), b.partitions)
@@ -237,13 +277,13 @@ func (b *Broker) replace(subject string, now time.Time) {
 	})
 }
 
-// put gives a message a place. mu is held.
+// put assigns a message its place. mu is held.
 func (b *Broker) put(m *message, now time.Time) {
 	b.place++
 	m.place, m.stored, m.free = b.place, now, m.notBefore
 	if b.isWork(m.wire.Subject) {
-		m.isWork = true
-		words := strings.Split(strings.TrimPrefix(m.wire.Subject, b.prefix+".work."), ".")
+		m.isTask = true
+		words := strings.Split(strings.TrimPrefix(m.wire.Subject, b.prefix+".task."), ".")
 		m.queue, _ = queueOf(words[0], words[1]) // it was checked
 		b.noteQueue(m.queue)
 		b.work = append(b.work, m)
@@ -255,11 +295,11 @@ func (b *Broker) put(m *message, now time.Time) {
 	b.change()
 }
 
-func (b *Broker) isWork(subject string) bool { return strings.HasPrefix(subject, b.prefix+".work.") }
+func (b *Broker) isWork(subject string) bool { return strings.HasPrefix(subject, b.prefix+".task.") }
 
-func (b *Broker) noteQueue(q broker.Queue) {
-	if _, ok := b.queues[q]; !ok {
-		b.queues[q] = 0
+func (t *takers) noteQueue(q broker.TaskQueueName) {
+	if _, ok := t.queues[q]; !ok {
+		t.queues[q] = 0
 	}
 }
 
@@ -276,7 +316,7 @@ func partitionOf(instance string, n int) int {
 	return int(h.Sum32() % uint32(n))
 }
 
-func queueOf(tag, activity string) (q broker.Queue, err error) {
+func queueOf(tag, activity string) (q broker.TaskQueueName, err error) {
 	if tag != "_" {
 		if q.Tag, err = events.DecodeToken(tag); err != nil {
 			return q, err
@@ -286,8 +326,8 @@ func queueOf(tag, activity string) (q broker.Queue, err error) {
 	return q, err
 }
 
-// due stores what waits for its time and is due within a second, and tells when the next one is. mu
-// is held.
+// due stores the delayed messages that are due within a second, and returns when the next one is
+// due. mu is held.
 func (b *Broker) due(now time.Time) (next time.Time) {
 	keys := slices.SortedFunc(maps.Keys(b.later), func(x, y string) int {
 		return cmp.Or(b.later[x].notBefore.Compare(b.later[y].notBefore), cmp.Compare(x, y))
@@ -312,12 +352,12 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// A receiver is one lane of one call of Receive: it keeps the messages that it has in order, and
-// knows nothing of what a former one had.
+// A receiver is one lane of one call of Receive. It keeps its messages in order, and does not know
+// the messages of an earlier receiver.
 type receiver struct {
-	c     *Bus
+	c     *link
 	ahead bool
-	came  chan struct{} // something has come without being stored
+	came  chan struct{} // a message has arrived directly
 
 	mu     sync.Mutex
 	direct []broker.Delivery
@@ -330,11 +370,11 @@ func (r *receiver) waits() bool {
 	return len(r.direct) > 0
 }
 
-// nextOf finds the first message of a partition that may be handed out to somebody, or tells when
-// there may be one. mu is held.
-func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message, next time.Time) {
-	var blocked map[string]bool // instances of which somebody else has an older message
-	for _, m := range b.inbox[partition] {
+// nextOf finds the first message of a partition that a receiver may get now, or returns the time
+// when there may be one. mu is held.
+func (s *streams) nextOf(partition int, to *receiver, now time.Time) (m *message, next time.Time) {
+	var blocked map[string]bool // instances of which another receiver has an older message
+	for _, m := range s.inbox[partition] {
 		switch {
 		case m.ahead != to.ahead:
 		case m.free.After(now):
@@ -352,9 +392,9 @@ func (b *Broker) nextOf(partition int, to *receiver, now time.Time) (m *message,
 	return nil, next
 }
 
-// nextWork finds the first piece of work of a queue. mu is held.
-func (b *Broker) nextWork(q broker.Queue, now time.Time) (m *message, next time.Time) {
-	for _, m := range b.work {
+// nextWork finds the first task of a task queue. mu is held.
+func (s *streams) nextWork(q broker.TaskQueueName, now time.Time) (m *message, next time.Time) {
+	for _, m := range s.work {
 		if m.queue != q {
 			continue
 		}
@@ -366,7 +406,7 @@ func (b *Broker) nextWork(q broker.Queue, now time.Time) (m *message, next time.
 	return nil, next
 }
 
-// handOut gives a message to somebody. mu is held.
+// handOut delivers a message to a receiver. mu is held.
 func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Delivery {
 	m.deliveries++
 	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
@@ -383,26 +423,26 @@ func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Deliver
 }
 
 func (b *Broker) wait(m *message) time.Duration {
-	if m.isWork {
-		return b.workWait
+	if m.isTask {
+		return b.taskWait
 	}
 	return b.inboxWait
 }
 
 // find finds a stored message. mu is held.
-func (b *Broker) find(place uint64) *message {
-	for _, list := range b.inbox {
+func (s *streams) find(place uint64) *message {
+	for _, list := range s.inbox {
 		if i, found := at(list, place); found {
 			return list[i]
 		}
 	}
-	if i, found := at(b.work, place); found {
-		return b.work[i]
+	if i, found := at(s.work, place); found {
+		return s.work[i]
 	}
 	return nil
 }
 
-// at finds where a message is in a list, or would be.
+// at finds the index of a message in a list, or the index where it would be.
 func at(list []*message, place uint64) (i int, found bool) {
 	return slices.BinarySearchFunc(list, place, func(m *message, p uint64) int { return cmp.Compare(m.place, p) })
 }
@@ -423,7 +463,7 @@ func (b *Broker) remove(place uint64) {
 	b.change()
 }
 
-// Stored counts what is stored for instances and workers.
+// Stored counts the messages stored for instances and workers.
 func (b *Broker) Stored() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -437,12 +477,12 @@ func (b *Broker) Stored() (n int) {
 // hold is the broker's side of a delivery.
 type hold struct {
 	b       *Broker
-	by      *Bus
+	by      *link
 	place   uint64
 	subject string
 }
 
-// settle does something with the message if it is still there and who has it can still say so.
+// settle changes the message if it is still stored and the holder's connection still works.
 func (h hold) settle(what string, do func(m *message)) {
 	h.by.tells(what+" "+strconv.FormatUint(h.place, 10)+" "+h.subject, func() {
 		h.b.mu.Lock()
@@ -467,7 +507,7 @@ func (h hold) InProgress() {
 	h.settle("extend", func(m *message) { m.free = h.b.now().Add(h.b.wait(m)) })
 }
 
-// What lists the subjects of what is stored, for people.
+// What lists the subjects of all stored messages, for a test's output.
 func (b *Broker) What() (subjects []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// The simulated broker keeps what the real one keeps.
+// The simulated broker keeps the contract of the real one.
 func TestConformance(t *testing.T) {
 	brokertest.Run(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
-		b := brokersim.NewBroker(brokersim.Options{Partitions: s.Partitions, InboxWait: s.InboxWait,
-			WorkWait:    s.WorkWait,
+		b := brokersim.NewBroker(brokersim.Options{Partitions: s.Partitions, InboxAckWait: s.InboxAckWait,
+			TaskAckWait: s.TaskAckWait,
 			MemberLease: s.MemberLease, SessionLease: s.SessionLease})
 		return brokertest.Environment{
 			Connect: func(t *testing.T) brokertest.Bus {

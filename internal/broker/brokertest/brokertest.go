@@ -1,5 +1,5 @@
-// Package brokertest is the suite that says whether an implementation of package broker keeps its
-// promises.
+// Package brokertest is the suite that checks whether an implementation of package broker keeps its
+// contract.
 package brokertest
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Make makes a fresh system in a broker, with nothing in it. It goes when the test is over.
+// Make makes a new, empty system in a broker. The system is removed when the test ends.
 type Make func(t *testing.T, s Settings) Environment
 
-// Settings are how the system of a test has to be.
+// Settings configure the system of a test.
 type Settings struct {
-	Partitions                                     int
-	InboxWait, WorkWait, MemberLease, SessionLease time.Duration
-	// Restarts says that the test restarts the broker: it must be one of its own.
+	Partitions                                           int
+	InboxAckWait, TaskAckWait, MemberLease, SessionLease time.Duration
+	// Restarts says that the test restarts the broker, which then must be the test's own.
 	Restarts bool
 }
 
-// Environment is a fresh system.
+// Environment is a new system.
 type Environment struct {
-	// Connect makes a connection, which is closed when the test is over if it was not before.
+	// Connect makes a connection, which is closed at the end of the test at the latest.
 	Connect func(t *testing.T) Bus
-	// Stored counts what is stored for instances and workers, delayed messages included.
+	// Stored counts the messages stored for instances and workers, delayed messages included.
 	Stored func(t *testing.T) int
-	// Dead reads the dead letters, as they were stored.
+	// Dead reads the dead letters as they are stored.
 	Dead func(t *testing.T) []events.Wire
-	// Restart restarts the broker, which keeps what it has; down is called while it does not run.
-	// nil if that cannot be done.
+	// Restart restarts the broker, which keeps its data; down is called while it does not run. It
+	// is nil if the broker cannot be restarted.
 	Restart func(t *testing.T, down func())
-	// Cluster says that the broker is several servers.
+	// Cluster says that the broker consists of several servers.
 	Cluster bool
 }
 
@@ -49,32 +49,32 @@ type Bus interface {
 	broker.Inbox
 	broker.DeadLetters
 	broker.DeadLetterStore
-	broker.WorkBroker
+	broker.TaskQueues
 	broker.Members
 	broker.Handovers
-	broker.Sessions
-	broker.Notes
-	broker.Marks
-	broker.Notices
-	broker.Questions
-	broker.RollCalls
+	broker.Leases
+	broker.KV
+	broker.Repairer
+	broker.Notifications
+	broker.Requests
+	broker.Discovery
 
-	// SetPartitions changes how many partitions the inbox has.
+	// SetPartitions changes the number of partitions of the inbox.
 	SetPartitions(ctx context.Context, n int) error
-	// Prefix begins the subjects.
+	// Prefix returns the first token of all subjects.
 	Prefix() string
-	// Close ends the connection. What was handed out to it comes again.
+	// Close ends the connection. The broker redelivers its unsettled messages.
 	Close() error
 }
 
 const (
-	// patience is how long to wait for what is sure to come.
+	// patience is how long a test waits for an event that is sure to happen.
 	patience = 5 * time.Minute
-	// soon is how long something may take that is to happen at once, on a busy machine.
-	soon = 10 * time.Second
-	// short is a wait that is worth waiting for; long is one that nothing in a test shall depend
-	// on.
-	short, long = time.Second, time.Minute
+	// soon limits an operation that should happen at once: a test that waits longer hangs.
+	soon = patience
+	// short is a wait that a test can afford. A test must not depend on a wait of long: it is
+	// longer than patience, after which the test fails.
+	short, long = time.Second, 4 * patience
 )
 
 func (s Settings) withDefaults() Settings {
@@ -83,8 +83,8 @@ func (s Settings) withDefaults() Settings {
 			*d = to
 		}
 	}
-	set(&s.InboxWait, long)
-	set(&s.WorkWait, long)
+	set(&s.InboxAckWait, long)
+	set(&s.TaskAckWait, long)
 	set(&s.MemberLease, short)
 	set(&s.SessionLease, long)
 	if s.Partitions == 0 {
@@ -93,7 +93,7 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// test is one promise.
+// test checks one guarantee of the contract.
 type test struct {
 	name     string
 	settings Settings
@@ -107,9 +107,9 @@ type T struct {
 	Settings
 }
 
-// Run checks all promises, each in a system of its own.
+// Run checks all guarantees, each in a system of its own.
 func Run(t *testing.T, maker Make) {
-	for _, c := range slices.Concat(inboxTests, delayTests, workTests, sideTests, memberTests, loadTests) {
+	for _, c := range slices.Concat(inboxTests, delayTests, taskTests, sideTests, memberTests, loadTests) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := c.settings.withDefaults()
@@ -127,13 +127,13 @@ func (t *T) must(err error) {
 	}
 }
 
-// bus connects.
+// bus makes a connection.
 func (t *T) bus() Bus {
 	t.Helper()
 	return t.Connect(t.T)
 }
 
-// publish publishes.
+// publish publishes messages, and fails the test on an error.
 func (t *T) publish(b Bus, messages ...events.Wire) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -141,20 +141,20 @@ func (t *T) publish(b Bus, messages ...events.Wire) {
 	t.must(b.Publish(ctx, messages...))
 }
 
-// event is a message for an instance.
+// event returns a message for an instance.
 func event(b Bus, instance, id string) events.Wire {
 	return events.Wire{Subject: b.Prefix() + ".event.e." + events.EncodeToken(instance), Header: headerWith(id),
 		Body: []byte(id)}
 }
 
-// timer is a delayed message for an instance.
+// timer returns a delayed message for an instance.
 func timer(b Bus, instance, id string, due time.Time) events.Wire {
 	return events.Wire{Subject: b.Prefix() + ".timer-due.1-2." + events.EncodeToken(instance), Header: headerWith(id),
 		NotBefore: due, Body: []byte(id)}
 }
 
-// work is a message for a worker.
-func work(b Bus, q broker.Queue, instance, id string) events.Wire {
+// work returns an activity task.
+func work(b Bus, q broker.TaskQueueName, instance, id string) events.Wire {
 	tag := "_"
 	if q.Tag != "" {
 		tag = events.EncodeToken(q.Tag)
@@ -162,7 +162,7 @@ func work(b Bus, q broker.Queue, instance, id string) events.Wire {
 	if q.Tag == "_" {
 		tag = "%5F"
 	}
-	return events.Wire{Subject: b.Prefix() + ".work." + tag + "." + events.EncodeToken(q.Activity) + ".1-2." +
+	return events.Wire{Subject: b.Prefix() + ".task." + tag + "." + events.EncodeToken(q.Activity) + ".1-2." +
 		events.EncodeToken(instance), Header: headerWith(id), Body: []byte(id)}
 }
 
@@ -173,7 +173,7 @@ func headerWith(id string) events.Header {
 	return events.Header{events.HeaderMsgID: {id}}
 }
 
-// id is the message id of a delivery.
+// id returns the message id of a delivery.
 func id(d broker.Delivery) string {
 	if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
 		return v[0]
@@ -181,13 +181,13 @@ func id(d broker.Delivery) string {
 	return ""
 }
 
-// got is a delivery, and when it came by the clock on the wall: that is what moments are told by.
+// got is a delivery with its arrival time on the wall clock, by which the tests compare times.
 type got struct {
 	broker.Delivery
 	at time.Time
 }
 
-// receiving receives from some partitions.
+// receiving receives from some partitions, until stop.
 type receiving struct {
 	t    *T
 	came chan got
@@ -195,8 +195,8 @@ type receiving struct {
 	all  sync.WaitGroup
 }
 
-// receive receives from all partitions, or those given. What comes waits in the channel came, of a
-// size that no test needs.
+// receive receives from all partitions, or from those given. Deliveries wait in the channel came,
+// which is larger than any test needs.
 func (t *T) receive(b Bus, partitions ...int) *receiving {
 	t.Helper()
 	if len(partitions) == 0 {
@@ -222,7 +222,7 @@ func (t *T) receive(b Bus, partitions ...int) *receiving {
 	return r
 }
 
-// stop ends it and waits until it has ended.
+// stop ends the receiving and waits until it has ended.
 func (r *receiving) stop() {
 	r.end()
 	r.all.Wait()
@@ -252,8 +252,8 @@ func (r *receiving) take(n int) []got {
 	return all
 }
 
-// takeEach waits for n messages and acknowledges them, and whatever comes once more until nothing
-// is stored: a slow machine may hold something for too long.
+// takeEach waits for n messages and acknowledges them, and all redeliveries until nothing is
+// stored: a slow machine may hold a message for longer than the ack wait.
 func (r *receiving) takeEach(n int) (all []got) {
 	r.t.Helper()
 	seen := make(map[string]bool)
@@ -277,7 +277,7 @@ func (r *receiving) takeEach(n int) (all []got) {
 	return all
 }
 
-// nothing makes sure that nothing comes for a while.
+// nothing fails the test if a delivery arrives within a time.
 func (r *receiving) nothing(during time.Duration) {
 	r.t.Helper()
 	select {
@@ -301,7 +301,7 @@ func (r *receiving) expect(ids ...string) []got {
 	return all
 }
 
-// partitionOf finds out in which partition an instance is, and leaves nothing behind.
+// partitionOf finds the partition of an instance, and leaves no message behind.
 func (t *T) partitionOf(b Bus, instance string) int {
 	t.Helper()
 	r := t.receive(b)
@@ -311,7 +311,7 @@ func (t *T) partitionOf(b Bus, instance string) int {
 	return g.Partition
 }
 
-// instancesOf finds n instances that are in one partition.
+// instancesOf finds n instances in one partition.
 func (t *T) instancesOf(b Bus, n int) (instances []string, partition int) {
 	t.Helper()
 	r := t.receive(b)
@@ -334,7 +334,7 @@ func (t *T) instancesOf(b Bus, n int) (instances []string, partition int) {
 	return nil, 0
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition is true.
 func (t *T) eventually(what string, is func() bool) {
 	t.Helper()
 	t.within(patience, what, is)
@@ -371,7 +371,7 @@ func (c *counter) add()    { c.n.Add(1) }
 func (c *counter) is() int { return int(c.n.Load()) }
 
 // perInstance checks that the messages of each instance, numbered from 0 in their ids
-// "<instance>/<number>", came in order for the first time.
+// "<instance>/<number>", arrived in order, redeliveries aside.
 func perInstance(all []got) error {
 	next := make(map[string]int)
 	for _, g := range all {
@@ -381,7 +381,7 @@ func perInstance(all []got) error {
 			number, _ = strconv.Atoi(n)
 		}
 		switch {
-		case number < next[instance]: // once more
+		case number < next[instance]: // a redelivery
 		case number > next[instance]:
 			return fmt.Errorf("%s: number %d came before number %d", instance, number, next[instance])
 		default:

@@ -23,7 +23,7 @@ var delayTests = []test{
 	{"a delayed message may be withdrawn when it has come", Settings{}, withdrawnLate},
 	{"a delay may be as long as can be", Settings{}, farDelay},
 	{"delayed work is not early", Settings{}, delayedWork},
-	{"a delayed message outlives its receiver", Settings{InboxWait: 4 * time.Second}, delayedOutlives},
+	{"a delayed message outlives its receiver", Settings{InboxAckWait: 4 * time.Second}, delayedOutlives},
 	{"the broker tells whether it still has a message", Settings{}, has},
 }
 
@@ -105,8 +105,8 @@ func replaced(t *T) {
 	r.nothing(short / 4)
 }
 
-// replacedStart starts each of some instances twice, later. Only the second start comes, however
-// near the first one was.
+// replacedStart publishes two delayed starts for each of some instances. Only the second one must
+// be delivered, however near the first one was.
 func replacedStart(t *T) {
 	b, other := t.bus(), t.bus()
 	r := t.receive(b)
@@ -115,7 +115,7 @@ func replacedStart(t *T) {
 		{10 * time.Second, 0, 300 * time.Millisecond},
 		{900 * time.Millisecond, 0, 2 * time.Second},
 		{1200 * time.Millisecond, 300 * time.Millisecond, 900 * time.Millisecond},
-		{2500 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second}, // the receiver has the first one already
+		{2500 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second}, // the receiver already has the first one
 		{2500 * time.Millisecond, 1800 * time.Millisecond, 300 * time.Millisecond},
 	}
 	start := func(i int, verb, id string, delay time.Duration) events.Wire {
@@ -123,12 +123,17 @@ func replacedStart(t *T) {
 			NotBefore: time.Now().Add(delay)}
 	}
 	var all sync.WaitGroup
+	var tooLate sync.Map // subjects whose first message was due before the second one was stored
 	for i, s := range starts {
 		for _, verb := range []string{"start.o", "control.cancel"} {
 			all.Go(func() {
-				t.publish(b, start(i, verb, "first", s.first))
-				<-time.After(s.pause) // this is about what is due while something else comes
+				first := start(i, verb, "first", s.first)
+				t.publish(b, first)
+				<-time.After(s.pause) // the test is about a message that becomes due before another is published
 				t.publish(other, start(i, verb, "second", s.second))
+				if !time.Now().Before(first.NotBefore) { // the machine is slow
+					tooLate.Store(first.Subject, true)
+				}
 			})
 		}
 	}
@@ -137,7 +142,9 @@ func replacedStart(t *T) {
 	for len(came) < 2*len(starts) {
 		g := r.take(1)[0]
 		if id(g.Delivery) != "second" {
-			t.Errorf("%s: the first one came, too", g.Subject)
+			if _, allowed := tooLate.Load(g.Subject); !allowed {
+				t.Errorf("%s: the first one came, too", g.Subject)
+			}
 			continue
 		}
 		came[g.Subject] = true
@@ -155,7 +162,7 @@ func delayedOfPeople(t *T) {
 		for i := range 5 {
 			name := fmt.Sprint(delay, "/", i)
 			w := event(b, "i", name)
-			w.Subject = b.Prefix() + ".queue.q.i"
+			w.Subject = b.Prefix() + ".mailbox.q.i"
 			w.NotBefore = due.Add(time.Duration(i) * time.Microsecond)
 			t.publish(b, w, w)
 			want = append(want, name)
@@ -170,7 +177,7 @@ func delayedOfPeople(t *T) {
 	t.empty()
 }
 
-// withdraw takes back what was published.
+// withdraw returns the message that withdraws a published one.
 func withdraw(w events.Wire) events.Wire {
 	return events.Wire{Subject: w.Subject, NotBefore: w.NotBefore, Purge: true}
 }
@@ -226,7 +233,7 @@ func farDelay(t *T) {
 
 func delayedWork(t *T) {
 	b := t.bus()
-	q := broker.Queue{Tag: "gpu", Activity: "a"}
+	q := broker.TaskQueueName{Tag: "gpu", Activity: "a"}
 	due := make(map[string]time.Time)
 	var messages []events.Wire
 	for i, delay := range []time.Duration{50 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond,
@@ -264,7 +271,7 @@ func delayedOutlives(t *T) {
 		}
 		return held == 2 || time.Now().After(due.Add(-100*time.Millisecond))
 	})
-	dead.stop() // gives back what it held
+	dead.stop() // nacks the messages that it held
 	r := t.receive(b)
 	for _, g := range r.take(2) {
 		want := due
@@ -281,8 +288,8 @@ func delayedOutlives(t *T) {
 	t.empty()
 }
 
-// knowsMany asks for a message among others that are not there, if the broker can be asked for
-// many.
+// knowsMany reports whether the broker finds a message among missing ones. It reports true if the
+// broker does not implement broker.Many.
 func knowsMany(t *T, b Bus, w events.Wire, want bool) bool {
 	many, ok := b.(broker.Many)
 	if !ok {
@@ -298,7 +305,7 @@ func knowsMany(t *T, b Bus, w events.Wire, want bool) bool {
 
 func has(t *T) {
 	b, other := t.bus(), t.bus()
-	q := broker.Queue{Activity: "a"}
+	q := broker.TaskQueueName{Activity: "a"}
 	is := func(what string, w events.Wire, want bool) {
 		t.Helper()
 		var got bool

@@ -1,5 +1,5 @@
-// Package embedded runs a NATS server in this process: for development, where nothing should have
-// to be installed, and for tests.
+// Package embedded runs a NATS server in this process: for tests, and for development without an
+// installed server.
 package embedded
 
 import (
@@ -19,31 +19,31 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Options say how the server runs. The zero value keeps everything in a temporary directory and
-// listens nowhere.
+// Options configure the server. The zero value stores everything in a temporary directory and
+// listens on no port.
 type Options struct {
-	// Dir keeps the streams. It must not be used by two servers at once.
+	// Dir is the directory of the streams. Two servers must not use it at the same time.
 	Dir string
-	// Listen is an address such as 127.0.0.1:4222; with port 0, a free one is taken. If it is
-	// empty, only this process can connect.
+	// Listen is an address such as 127.0.0.1:4222; port 0 selects a free one. If it is empty, only
+	// this process can connect.
 	Listen string
-	// SyncAlways writes each message through to the disk before it is acknowledged.
+	// SyncAlways makes the server sync each message to the disk before it acknowledges it.
 	SyncAlways bool
 	// Cluster makes it one of several servers.
 	Cluster *Cluster
 	// Config is a configuration file that is read first: for users and permissions.
 	Config string
-	// MaxPayload bounds messages; 0 is 1 MiB.
+	// MaxPayload is the maximum size of a message. Default: 1 MiB.
 	MaxPayload int32
-	// NoJetStream leaves JetStream out.
+	// NoJetStream disables JetStream.
 	NoJetStream bool
-	// Logger gets the server's warnings and errors; nil drops them.
+	// Logger receives the server's warnings and errors; nil drops them.
 	Logger *slog.Logger
 }
 
 // Cluster makes a server one of several.
 type Cluster struct {
-	// Name is that of the server, which must be the same when it starts again.
+	// Name is the name of the server, which must be the same when the server starts again.
 	Name string
 	// Listen is where the other servers connect to, Routes are the addresses of all of them.
 	Listen string
@@ -59,7 +59,7 @@ type Server struct {
 	log       *logger
 }
 
-// ready is how long a server may take until it answers.
+// ready is the maximum time until a started server responds.
 const ready = 20 * time.Second
 
 // Start starts a server and returns when it can be used.
@@ -114,7 +114,7 @@ func (s *Server) run() error {
 	if n := s.Recovered(); n > 0 && o.Logger != nil {
 		o.Logger.Info("NATS server: streams recovered after an unclean shutdown", "streams", n)
 	}
-	if o.Listen != "" { // a port that was free is kept, so that clients find the server when it starts again
+	if o.Listen != "" { // keep a port that was free, so that clients find the server when it starts again
 		if a, ok := run.Addr().(*net.TCPAddr); ok {
 			host, _, _ := net.SplitHostPort(o.Listen)
 			s.options.Listen = net.JoinHostPort(host, strconv.Itoa(a.Port))
@@ -123,8 +123,7 @@ func (s *Server) run() error {
 	return nil
 }
 
-// Restart starts the server again with what it keeps and where it listened, after Close or instead
-// of it.
+// Restart starts the server again with its streams and its address, after Close or instead of it.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +137,7 @@ func (s *Server) Restart() error {
 
 func (s *Server) removeTemporary() {
 	if s.temporary {
-		_ = os.RemoveAll(s.options.Dir) // what is left is in a temporary directory
+		_ = os.RemoveAll(s.options.Dir) // the rest is in a temporary directory
 	}
 }
 
@@ -214,7 +213,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return run.InProcessConn()
 }
 
-// URL is where the server listens, "" if nowhere.
+// URL returns the address on which the server listens, "" if it listens on none.
 func (s *Server) URL() string {
 	if s.options.Listen == "" {
 		return ""
@@ -222,8 +221,8 @@ func (s *Server) URL() string {
 	return s.running().ClientURL()
 }
 
-// Recovered counts the streams of which the server has read the messages again when it started,
-// because the process before was killed. Nothing is lost by that.
+// Recovered counts the streams whose messages the server read again at its start, because the
+// previous process was killed. The server loses nothing by that.
 func (s *Server) Recovered() int {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
@@ -233,8 +232,8 @@ func (s *Server) Recovered() int {
 // Name is the name of the server.
 func (s *Server) Name() string { return s.running().Name() }
 
-// LeadsStream tells whether the server leads a stream of the account that needs no login. A single
-// server leads them all.
+// LeadsStream reports whether the server leads a stream of the account that needs no login. A
+// single server leads all streams.
 func (s *Server) LeadsStream(stream string) bool {
 	run := s.running()
 	if !run.Running() {
@@ -243,8 +242,8 @@ func (s *Server) LeadsStream(stream string) bool {
 	return s.options.Cluster == nil || run.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
 
-// LeadsCluster tells whether the server leads the cluster, and how many servers of it are there, as
-// far as it knows.
+// LeadsCluster reports whether the server leads the cluster, and how many servers of the cluster it
+// knows.
 func (s *Server) LeadsCluster() (leads bool, servers int) {
 	run := s.running()
 	if !run.Running() {
@@ -266,7 +265,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// logger passes what the server says on, and keeps why it cannot run.
+// logger forwards the server's log to out, and keeps the reason why the server cannot run.
 type logger struct {
 	out   *slog.Logger // may be nil
 	fatal chan string
@@ -275,9 +274,9 @@ type logger struct {
 	recovered map[string]bool // streams, in the words of the server
 }
 
-// recovery are parts of the warnings with which a server that was killed reads its streams again.
-// After each kill there are some for each stream, and they tell of nothing that is wrong. Other
-// warnings about the state of a stream may.
+// recovery are parts of the warnings with which a killed server reads its streams again. After each
+// kill the server logs some of them for each stream, and none of them is a problem. Other warnings
+// about the state of a stream may be.
 var recovery = []string{
 	"Stream state outdated, ", "Stream state detected prior state",
 	"Recovering stream state from index errored: prior state file",

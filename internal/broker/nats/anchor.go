@@ -2,27 +2,33 @@ package natsbroker
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
 // When the last message of a stream's newest file is acknowledged, the server removes the file and
-// makes another one. Streams that are worked on as fast as they fill run empty hundreds of times a
-// second, and then that is most of what the server does. So a message lies in each of them that
-// nobody takes: the anchor. It is put down again from time to time, so that it is in the newest
-// file; the one before goes then. Where NATS takes rollups, the new one removes it. In the inbox,
-// where clients publish, it takes none, so that it is purged.
+// creates another one. A stream whose messages are processed as fast as they arrive runs empty
+// hundreds of times a second, and then that is most of the server's work. So each of these streams
+// keeps a message without a receiver: the anchor. A receiver publishes it again from time to time,
+// so that it is in the newest file; then the earlier anchor is removed. Where NATS accepts rollups,
+// the new anchor removes it. In the inbox, where clients publish, NATS accepts no rollups, so that
+// it is purged.
 
 const (
-	// anchorEvery is how often anchors are put down, where there is traffic.
+	// anchorEvery is the interval of anchors while there is traffic.
 	anchorEvery = time.Second
-	// anchorTraffic is how many messages must have gone over the connection meanwhile.
+	// anchorTraffic is the minimum number of messages sent over the connection meanwhile.
 	anchorTraffic = 100
 )
 
-// anchor is when anchors were put down last, and how much had gone over the connection.
-type anchor struct {
+// anchors publishes the anchors. at is the time of the last ones, and sent the number of messages
+// sent until then.
+type anchors struct {
+	*conn
+
+	mu   sync.Mutex
 	at   time.Time
 	sent uint64
 }
@@ -30,31 +36,25 @@ type anchor struct {
 // anchorWord is the subject of the anchor in the inbox, behind the prefix. It is in no partition.
 const anchorWord = "anchor"
 
-// anchors are the subjects of the other anchors: they look like those of messages that wait for
-// their time, which no consumer takes.
-func (b *Bus) anchors() []string {
-	return []string{b.subject("later", "anchor", "_", "_"), b.subject("later", "work", "_", "anchor", "_", "_")}
-}
-
-// dropAnchors puts anchors down if it is time. Nobody waits for them: without, everything works as
-// well, and the server has more to do.
-func (b *Bus) dropAnchors(now time.Time) {
-	sent := b.nc.Stats().OutMsgs
-	b.mu.Lock()
-	due := now.Sub(b.anchor.at) >= anchorEvery && sent-b.anchor.sent >= anchorTraffic
+// drop publishes anchors if it is time. It waits for no response: without anchors everything
+// works as well, and the server has more to do.
+func (a *anchors) drop(now time.Time) {
+	sent := a.nc.Stats().OutMsgs
+	a.mu.Lock()
+	due := now.Sub(a.at) >= anchorEvery && sent-a.sent >= anchorTraffic
 	if due {
-		b.anchor = anchor{now, sent}
+		a.at, a.sent = now, sent
 	}
-	b.mu.Unlock()
-	if !due || !b.nc.IsConnected() {
+	a.mu.Unlock()
+	if !due || !a.nc.IsConnected() {
 		return
 	}
-	inbox := b.subject(anchorWord)
-	_ = b.nc.Publish(inbox, nil)
-	_ = b.nc.Publish(b.api+"STREAM.PURGE."+b.names.inbox, fmt.Appendf(nil, `{"filter":%q,"keep":1}`, inbox))
-	for _, subject := range b.anchors() {
+	inbox := a.subject(anchorWord)
+	_ = a.nc.Publish(inbox, nil)
+	_ = a.nc.Publish(a.api+"STREAM.PURGE."+a.names.inbox, fmt.Appendf(nil, `{"filter":%q,"keep":1}`, inbox))
+	for _, subject := range a.anchors() {
 		m := nats.NewMsg(subject)
-		m.Header.Set("Nats-Rollup", "sub") // the one before goes
-		_ = b.nc.PublishMsg(m)             // it fails only if the connection is closed
+		m.Header.Set("Nats-Rollup", "sub") // the earlier one is removed
+		_ = a.nc.PublishMsg(m)             // it fails only if the connection is closed
 	}
 }

@@ -17,84 +17,84 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// answers is where it is said what has become of each message that was published: by the broker, or
-// by who takes a result by the short way. One subscription is for all of them.
+// answers receives the answer to each published message: from the server, or from the receiver of a
+// direct delivery. All answers use one subscription.
 type answers struct {
 	mu      sync.Mutex
 	sub     *nats.Subscription
-	begin   string // of the subjects of the answers
+	begin   string // prefix of the subjects of the answers
 	last    uint64
-	waiting map[uint64]*awaited // by the last word of the subject
-	heard   atomic.Int64        // answers that were taken
+	waiting map[uint64]*awaited // by the last token of the subject
+	heard   atomic.Int64        // counts the answers that hear has processed
 }
 
-// answersWord stands in the subjects of these answers only.
+// answersWord is a token of the subjects of these answers only.
 const answersWord = ".said."
 
 // isAnswer recognises a subject of such an answer.
 func isAnswer(subject string) bool { return strings.Contains(subject, answersWord) }
 
-// awaited is an answer that has not come, or not all of it.
+// awaited is an answer that is missing, or incomplete.
 type awaited struct {
-	to    chan<- landed // with room for one about each message
-	n     int           // which of the messages it is about
-	short bool          // it comes from who takes results, not from the broker
-	until time.Time     // when it is waited for no longer
-	said  []byte        // of a bundle, what was said so far of each of the messages from n on; nil if it is about one
+	to    chan<- publishResult // has capacity for one about each message
+	n     int                  // which of the messages it is about
+	short bool                 // the receiver of a direct delivery answers, not the server
+	until time.Time            // the time limit of the answer
+	said  []byte               // for a bundle, the answer so far to each of the messages from n on; nil for one message
 }
 
-// landed is a message of which is known what has become of it, or several.
-type landed struct {
+// publishResult is the outcome of one message, or of several.
+type publishResult struct {
 	n    int
-	err  error  // nil: it has arrived, unless said says otherwise
-	said []byte // of a bundle, what was said of each of the messages from n on; nothing new of those that are open
-	by   string // who said it, of work
+	err  error  // nil: it is stored or settled, unless said differs
+	said []byte // for a bundle, the answer to each of the messages from n on, outcomeOpen without news
+	by   string // for tasks, the worker that answered
 }
 
-// hasNews tells whether it is about any message.
-func (x landed) hasNews() bool {
-	return x.said == nil || slices.ContainsFunc(x.said, func(letter byte) bool { return letter != resultOpen })
+// hasNews reports whether it has an outcome for any message.
+func (x publishResult) hasNews() bool {
+	return x.said == nil || slices.ContainsFunc(x.said, func(letter byte) bool { return letter != outcomeOpen })
 }
 
-// rest is that nothing will be said any more of what is awaited.
-func (w *awaited) rest(why error) landed {
+// rest is the outcome of the messages without an answer, when no more answers will arrive.
+func (w *awaited) rest(why error) publishResult {
 	if w.said == nil {
-		return landed{n: w.n, err: why}
+		return publishResult{n: w.n, err: why}
 	}
 	open := make([]byte, len(w.said))
 	for i, letter := range w.said {
-		if open[i] = resultOpen; letter == resultOpen {
-			open[i] = resultLost
+		if open[i] = outcomeOpen; letter == outcomeOpen {
+			open[i] = outcomeLost
 		}
 	}
-	return landed{n: w.n, err: why, said: open}
+	return publishResult{n: w.n, err: why, said: open}
 }
 
-// hear takes an answer about a bundle. It gives what is new in it, and whether nothing is open
-// then.
-func (w *awaited) hear(said []byte) (news landed, over bool) {
+// hear processes an answer to a bundle. It returns the new outcomes, and whether all messages have
+// an outcome.
+func (w *awaited) hear(said []byte) (news publishResult, over bool) {
 	if len(said) != len(w.said) {
 		return w.rest(errBadAnswer), true
 	}
-	news, over = landed{n: w.n, said: make([]byte, len(said))}, true
+	news, over = publishResult{n: w.n, said: make([]byte, len(said))}, true
 	for i, letter := range said {
-		news.said[i] = resultOpen
-		if w.said[i] == resultOpen {
+		news.said[i] = outcomeOpen
+		if w.said[i] == outcomeOpen {
 			w.said[i], news.said[i] = letter, letter
 		}
-		over = over && w.said[i] != resultOpen
+		over = over && w.said[i] != outcomeOpen
 	}
 	return news, over
 }
 
 var (
-	// errUnanswered says that nobody knows whether a message has arrived.
+	// errUnanswered reports that a message may or may not be stored.
 	errUnanswered = errors.New("NATS does not say that it has the message")
-	// errBadAnswer says that an answer cannot be read.
+	// errBadAnswer reports an answer that cannot be parsed.
 	errBadAnswer = errors.New("NATS says something else than whether it has the message")
 )
 
-// expect tells where the answer about a message is to go. It is passed on to w.to once it is there.
+// expect returns the reply subject for the answer to a message. hear sends the outcome to w.to.
 func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +104,7 @@ func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject strin
 		if err != nil {
 			return 0, "", err
 		}
-		_ = sub.SetPendingLimits(-1, -1) // what is on its way is bounded
+		_ = sub.SetPendingLimits(-1, -1) // the window bounds the messages in flight
 		a.sub, a.begin, a.waiting = sub, begin, make(map[uint64]*awaited)
 		a.heard.Store(0)
 	}
@@ -113,7 +113,7 @@ func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject strin
 	return a.last, a.begin + strconv.FormatUint(a.last, 36), nil
 }
 
-// hear takes an answer.
+// hear processes an answer.
 func (a *answers) hear(m *nats.Msg) {
 	defer a.heard.Add(1)
 	token, err := strconv.ParseUint(lastWord(m.Subject), 36, 64)
@@ -124,13 +124,13 @@ func (a *answers) hear(m *nats.Msg) {
 	defer a.mu.Unlock()
 	w := a.waiting[token]
 	if w == nil {
-		return // it was waited for long enough
+		return // its time limit is over
 	}
-	news, over := landed{n: w.n}, true
+	news, over := publishResult{n: w.n}, true
 	switch {
 	case w.said == nil:
 		news.err = readAnswer(m, w.short)
-	case isNobody(m):
+	case isNoResponders(m):
 		news = w.rest(jetstream.ErrNoStreamResponse)
 	default:
 		news, over = w.hear(m.Data)
@@ -144,7 +144,7 @@ func (a *answers) hear(m *nats.Msg) {
 	}
 }
 
-// isLate reports whether an answer is awaited that should have come by now.
+// isLate reports whether an answer is missing after its time limit.
 func (a *answers) isLate(token uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,15 +152,15 @@ func (a *answers) isLate(token uint64) bool {
 	return w != nil && !time.Now().Before(w.until)
 }
 
-// catchUp returns when every answer was taken that the server had for this connection when it was
-// called, or after a while.
+// catchUp returns when hear has processed every answer that the server had for this connection at
+// the call, or after [catchUpWithin].
 func (a *answers) catchUp(nc *nats.Conn) {
 	a.mu.Lock()
 	sub := a.sub
 	a.mu.Unlock()
 	begun := time.Now()
 	if sub == nil || nc.FlushTimeout(catchUpWithin) != nil {
-		return // the connection has broken, and that is told like an answer
+		return // the connection is broken, and lost reports that as an outcome
 	}
 	n, err := come(sub)
 	for err == nil && a.heard.Load() < n && time.Since(begun) < catchUpWithin {
@@ -168,10 +168,10 @@ func (a *answers) catchUp(nc *nats.Conn) {
 	}
 }
 
-// catchUpWithin bounds how long is waited for what may be on its way.
+// catchUpWithin is the time limit of catchUp.
 const catchUpWithin = time.Second
 
-// come is how many messages have come by a subscription, whether they were taken or not.
+// come counts the messages that have arrived by a subscription, whether processed or not.
 func come(sub *nats.Subscription) (int64, error) {
 	for {
 		before, err := sub.Delivered()
@@ -188,8 +188,8 @@ func come(sub *nats.Subscription) (int64, error) {
 	}
 }
 
-// forget ends the wait for an answer, and gives what is awaited still: nil if it is there already,
-// or on its way through w.to.
+// forget ends the wait for an answer, and returns the awaited; nil if the outcome is sent to w.to
+// already.
 func (a *answers) forget(token uint64, onlyIfLate bool) *awaited {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,8 +201,8 @@ func (a *answers) forget(token uint64, onlyIfLate bool) *awaited {
 	return w
 }
 
-// lost says of everything that is on its way that nobody knows whether it arrives: the connection
-// broke.
+// lost sends the outcome of all messages in flight when the connection breaks: they may or may not
+// be stored.
 func (a *answers) lost(why error) {
 	a.mu.Lock()
 	all := a.waiting
@@ -213,16 +213,16 @@ func (a *answers) lost(why error) {
 	}
 }
 
-// isNobody recognises the answer of the broker that nobody listens.
-func isNobody(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
+// isNoResponders recognises the server's answer that a subject has no responders.
+func isNoResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
-// readAnswer reads what was said about a message; nil if it is stored, or taken by the short way.
+// readAnswer parses an answer; nil if the message is stored, or settled by direct delivery.
 func readAnswer(m *nats.Msg, short bool) error {
 	switch {
-	case isNobody(m):
+	case isNoResponders(m):
 		return jetstream.ErrNoStreamResponse
 	case short:
-		return readShort(m.Data)
+		return readDirect(m.Data)
 	case isStored(m.Data):
 		return nil
 	}
@@ -241,8 +241,8 @@ func readAnswer(m *nats.Msg, short bool) error {
 	return nil
 }
 
-// isStored recognises the usual answer of the broker, as there are very many. Of anything else it
-// says no.
+// isStored recognises the usual answer of the broker, as there are very many. It returns false for
+// any other answer.
 func isStored(data []byte) bool {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok {

@@ -17,7 +17,7 @@ import (
 
 const benchBatch = 500
 
-// batchOf makes messages of 200 bytes with ids, for as many instances.
+// batchOf returns messages of 200 bytes with ids, for as many instances.
 func batchOf(subject func(i int) string, begin, n int) []events.Wire {
 	body := make([]byte, 200)
 	out := make([]events.Wire, n)
@@ -28,8 +28,8 @@ func batchOf(subject func(i int) string, begin, n int) []events.Wire {
 	return out
 }
 
-func benchEvent(i int) string { return "rondo.work-done.1-2.i" + strconv.Itoa(i) }
-func benchWork(i int) string  { return "rondo.work._.bench.1-2.i" + strconv.Itoa(i) }
+func benchEvent(i int) string { return "rondo.task-done.1-2.i" + strconv.Itoa(i) }
+func benchWork(i int) string  { return "rondo.task._.bench.1-2.i" + strconv.Itoa(i) }
 
 func fill(b *testing.B, to *natsbroker.Bus, subject func(i int) string, n int) {
 	b.Helper()
@@ -51,7 +51,7 @@ func BenchmarkPublish(b *testing.B) {
 // BenchmarkReceive receives and acknowledges messages of 200 bytes from eight partitions.
 func BenchmarkReceive(b *testing.B) {
 	server := natstest.Start(b)
-	from := natstest.Connect(b, server, natsbroker.Config{InboxWait: time.Minute, Partitions: 8})
+	from := natstest.Connect(b, server, natsbroker.Config{InboxAckWait: time.Minute, Partitions: 8})
 	fill(b, from, benchEvent, b.N)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
@@ -75,11 +75,11 @@ func BenchmarkReceive(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 }
 
-// BenchmarkTake takes work and acknowledges it, with 64 slots.
+// BenchmarkTake takes tasks and acknowledges them, with 64 slots.
 func BenchmarkTake(b *testing.B) {
 	from := natstest.Connect(b, natstest.Start(b), natsbroker.Config{})
 	fill(b, from, benchWork, b.N)
-	queue, err := from.OpenQueue(b.Context(), broker.Queue{Activity: "bench"})
+	queue, err := from.OpenTaskQueue(b.Context(), broker.TaskQueueName{Activity: "bench"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func BenchmarkTake(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 }
 
-// BenchmarkLatency publishes one message after the other, each when the one before has arrived.
+// BenchmarkLatency publishes one message after the other, each when the previous one has arrived.
 func BenchmarkLatency(b *testing.B) {
 	server := natstest.Start(b)
 	from, to := natstest.Connect(b, server, natsbroker.Config{Partitions: 1}),

@@ -1,178 +1,144 @@
-// Package natsbroker keeps the promises of package broker on NATS JetStream. It is the one package
-// that imports the NATS client.
+// Package natsbroker implements package broker on NATS JetStream. It is the only package that
+// imports the NATS client.
 //
 // # Streams
 //
 // With the prefix "rondo" (see [Config.Prefix]):
 //
-//	RONDO        rondo.*.*.*                                    work queue; what comes in is moved to
-//	                                                            rondo.p.<partition>.<verb>.<name>.<instance>,
-//	                                                            a verb of two words taken apart
-//	RONDO_LATER  rondo.later.*.*.*, rondo.due.*.*.*             work queue; what waits for its time
-//	RONDO_WORK   rondo.work.*.*.*.*, rondo.later.work.*.*.*.*   work queue
-//	RONDO_DEAD   rondo.dead.*.*.*, rondo.dead.work.*.*.*.*      kept for a while
+//	RONDO        rondo.*.*.*                                    WorkQueue retention; a subject transform moves
+//	                                                            messages to rondo.p.<partition>.<verb>.
+//	                                                            <name>.<instance>
+//	RONDO_LATER  rondo.later.*.*.*, rondo.due.*.*.*             delayed messages, with WorkQueue retention
+//	RONDO_TASKS  rondo.task.*.*.*.*, rondo.later.task.*.*.*.*   activity tasks, with WorkQueue retention
+//	RONDO_DEAD   rondo.dead.*.*.*, rondo.dead.task.*.*.*.*      dead letters, with a maximum age
 //
-// Clients publish into RONDO only. There, none of NATS's own headers can touch what others have
-// stored: it has neither rollups nor schedules nor lives of single messages, and the ids by which
-// NATS drops duplicates begin with a secret of the process that publishes. See security.md in the
+// Clients publish into RONDO only. No NATS header of a client acts on the messages of others there:
+// the stream has neither rollups nor schedules nor per-message TTLs, and the ids by which NATS
+// drops duplicates begin with a secret of the publishing process. See security.md in the
 // documentation.
 //
-// The broker itself computes the partition, by a subject transform over the last word, so that
-// whoever publishes need not know of it. Each partition has two consumers, a-<partition> for what
-// goes ahead, and p-<partition> for everything else, and each queue of work has one, named after
-// its tag and activity (see [ConsumerOf]).
+// The server computes the partition from the last token of the subject, so that publishers need not
+// know the number of partitions. Each partition has two consumers: a-<partition> for results and
+// timers, which go ahead, and p-<partition> for all other messages. Each task queue has one
+// consumer, named after its tag and activity (see [ConsumerOf]).
 //
-// Three buckets hold who is there (RONDO_MEMBERS), which worker has which session (RONDO_SESSIONS),
-// and small notes (RONDO_NOTES).
+// Four buckets hold the members (RONDO_MEMBERS), the leases of sessions (RONDO_SESSIONS), the
+// schedules (RONDO_SCHEDULES), and small values (RONDO_KV): see [broker.KV].
+//
+// # Acknowledgements
+//
+//   - The orchestrator acknowledges a message AFTER the transaction with its effects has committed.
+//     BEFORE that, it may extend the ack wait, or nack the message.
+//   - The worker acknowledges a task AFTER its result is stored in RONDO, or AFTER an orchestrator
+//     has answered that the result is committed.
+//   - A publisher removes an outbox entry AFTER the streams have stored its messages, or AFTER the
+//     worker has settled a task that was delivered directly.
+//
+// So the broker may deliver a message twice, and loses none. If a process dies, its messages are
+// redelivered after the ack wait ([Config.InboxAckWait], [Config.TaskAckWait]).
 //
 // # Delays
 //
-// A message that is not to be taken before a moment more than a second and a half away waits as a
-// schedule under rondo.later.…, which the broker publishes a second early, because it may be up to
-// a quarter of a second late. Who receives it holds it for the rest. So no such message is early,
-// and those that come in time are late by a few milliseconds only. What is nearer than that is
-// published at once and held by the receiver. See later.go.
+// A message with a delay of more than a second and a half waits as a schedule under rondo.later.….
+// The server publishes it a second early, because the server may be up to a quarter of a second
+// late. The receiver holds it for the rest of the time. So no such message is early, and one that
+// arrives in time is late by a few milliseconds only. A message with a shorter delay is published
+// at once, and the receiver holds it. See later.go.
 //
 // # Order
 //
-// A receiver that takes a partition over asks which messages were handed out and not settled: those
-// of a receiver that died come again only when their time is over. Newer messages of the same
-// instances wait for them, for as long as that takes at most. It asks again when it sees, by the
-// count of what the broker has handed out, that somebody else was handed something meanwhile: a
-// receiver that is frozen or cut off is, until its requests are over.
+// An orchestrator that takes over a partition asks which messages are delivered and not
+// acknowledged: those of a dead receiver are redelivered only after their ack wait. Newer messages
+// of the same instances wait for them, at most for that time. The orchestrator asks again when the
+// count of delivered messages shows that another receiver got some meanwhile: a frozen or
+// disconnected receiver gets messages until its pull requests expire.
 //
-// # The short way
+// # Direct delivery
 //
-// Results of work need not be stored, because the work is, until it is acknowledged. So they are
-// sent to whoever published the work, under rondo.notice.handover.to.results-…, if that process
-// receives from their partition, and are stored in RONDO only if they are not taken there: see
-// back.go.
+// NATS need not store the result of a task, because it stores the task until the worker
+// acknowledges it. So the worker sends the result to the orchestrator that published the task,
+// under rondo.notification.handover.to.results-…, if that orchestrator receives from the partition
+// of the instance. The worker publishes to RONDO only the results that are not taken there: see
+// direct.go. Tasks are delivered directly to workers in the same way.
 //
 // # Anchors
 //
-// In RONDO, RONDO_LATER and RONDO_WORK lies a message each that nobody takes, so that they do not
-// run empty: see anchor.go.
+// RONDO, RONDO_LATER and RONDO_TASKS each keep a message without a receiver, so that they never run
+// empty: see anchor.go.
 //
-// # When the broker has lost something
+// # Lost streams
 //
-// Who comes across a stream, a consumer or a bucket that is gone, after a disk was lost for
-// instance, makes everything again if [Config.Setup] is [Make], and says so in the log. What was
-// stored is lost then; whoever knows what was outstanding publishes it again.
+// If a process finds that a stream, a consumer or a bucket is missing, because a disk was lost for
+// instance, it creates all of them if [Config.Setup] is [Make], and logs it. The messages in them
+// are lost. Orchestrators publish again, from the histories, the tasks, timers and results that are
+// outstanding.
 package natsbroker
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Bus is a connection to the broker. It is safe for concurrent use.
+// Bus is a connection to the broker. It is safe for concurrent use. Each of its parts implements
+// one contract of package broker, or a few, and knows the parts below it only:
+//
+//	conn           the connection, and requests to JetStream
+//	resources      the streams, consumers and buckets: creates, verifies and repairs them
+//	directSender   direct delivery: tasks to workers, and results to orchestrators
+//	publisher      publishes messages, and withdraws them
+//	taskQueues     the task queues of the workers
+//	inbox          the partitions, and receiving from them
+//	deadLetters    the dead-letter queue
+//	schedules      messages that NATS publishes repeatedly
+//	members, handovers, leases, keyValue          coordination
+//	notifications, requests                       control
 type Bus struct {
-	config Config
-	log    *slog.Logger
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	api    string // begins the subjects of JetStream's API
-	names  names
-
-	there      atomic.Pointer[there]
-	partitions atomic.Int64 // that the inbox was to have, as far as was said here; 0 if nothing was
-	count      atomic.Int64 // how many it has, as was seen last; 0 if nobody has looked
-	mending    sync.Mutex   // held while things are made
-	mended     time.Time
-
-	nonce     string              // begins the ids by which NATS drops what this process publishes twice
-	window    *semaphore.Weighted // what is on its way to the broker
-	answers   answers
-	shortWait atomic.Int64 // how long to wait for an answer by the short way, if it is another time: for tests
-	back      back
-	ways      ways
-	strain    strain
-	queues    sync.Map      // of work, those that are known to exist, by the words "<tag>.<activity>" of their subjects
-	passing   sync.Map      // where work is passed on, by the same words
-	passedOn  atomic.Uint64 // how much work has come that was
-	denied    denied
-	events    happened
-
-	mu            sync.Mutex
-	joined        map[string]*membership
-	anchor        anchor
-	forwarding    int    // how many want what is due to be forwarded
-	endForwarding func() // ends it
-
-	reconnected map[*func()]bool // who wants to know of that
-	closed      bool
-	wait        sync.WaitGroup  // what runs in the background
-	ctx         context.Context // ends with the bus
-	close       context.CancelFunc
-}
-
-// there is what there is in the broker. Where this connection may not see something, it is nil.
-type there struct {
-	inbox, later, work, dead jetstream.Stream
-	members, sessions, notes jetstream.KeyValue
-	marks                    jetstream.KeyValue
+	*conn
+	*resources
+	*publisher
+	*taskQueues
+	*inbox
+	*deadLetters
+	*schedules
+	*members
+	*handovers
+	*leases
+	*keyValue
+	*notifications
+	*requests
 }
 
 var (
-	_ broker.Publisher   = (*Bus)(nil)
-	_ broker.Inbox       = (*Bus)(nil)
-	_ broker.DeadLetters = (*Bus)(nil)
-	_ broker.WorkBroker  = (*Bus)(nil)
-	_ broker.Members     = (*Bus)(nil)
-	_ broker.Handovers   = (*Bus)(nil)
-	_ broker.Sessions    = (*Bus)(nil)
-	_ broker.Notes       = (*Bus)(nil)
-	_ broker.Marks       = (*Bus)(nil)
-	_ broker.Notices     = (*Bus)(nil)
-	_ broker.Questions   = (*Bus)(nil)
-	_ broker.RollCalls   = (*Bus)(nil)
+	_ broker.Publisher     = (*Bus)(nil)
+	_ broker.Inbox         = (*Bus)(nil)
+	_ broker.DeadLetters   = (*Bus)(nil)
+	_ broker.TaskQueues    = (*Bus)(nil)
+	_ broker.Members       = (*Bus)(nil)
+	_ broker.Handovers     = (*Bus)(nil)
+	_ broker.Leases        = (*Bus)(nil)
+	_ broker.KV            = (*Bus)(nil)
+	_ broker.Repairer      = (*Bus)(nil)
+	_ broker.Notifications = (*Bus)(nil)
+	_ broker.Requests      = (*Bus)(nil)
+	_ broker.Discovery     = (*Bus)(nil)
+	_ broker.Connection    = (*Bus)(nil)
 )
 
-// names are those of everything in the broker.
-type names struct {
-	prefix                    string // of subjects
-	inbox, later, work, dead  string // streams
-	members, sessions, notes_ string // buckets
-	marks                     string
-}
-
-func namesOf(prefix string) names {
-	up := strings.ToUpper(strings.ReplaceAll(prefix, "-", "_"))
-	return names{
-		prefix: prefix, inbox: up, later: up + "_LATER", work: up + "_WORK", dead: up + "_DEAD",
-		members: up + "_MEMBERS", sessions: up + "_SESSIONS", notes_: up + "_NOTES", marks: up + "_MARKS",
-	}
-}
-
-// Connect connects to the broker and makes what is missing there, or only checks it: see
-// [Config.Setup].
+// Connect connects to NATS, and creates the missing streams, consumers and buckets or only verifies
+// them: see [Config.Setup].
 func Connect(ctx context.Context, config Config) (*Bus, error) {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("the settings of NATS:\n%w", err)
 	}
-	b := &Bus{
-		config: config, log: config.Logger, names: namesOf(config.Prefix), nonce: rand.Text(),
-		window: semaphore.NewWeighted(window), joined: make(map[string]*membership),
-	}
-	b.partitions.Store(int64(config.Partitions))
-	b.ctx, b.close = context.WithCancel(context.Background())
-	if err := b.dial(ctx); err != nil {
-		b.close()
+	b := newBus(config)
+	if err := b.dial(ctx, config); err != nil {
+		b.stop()
 		return nil, err
 	}
 	if err := b.Repair(ctx); err != nil {
@@ -182,99 +148,41 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 	return b, nil
 }
 
-// run runs something in the background, until the bus is closed.
-func (b *Bus) run(f func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.closed {
-		b.wait.Go(f)
+// newBus makes the parts of a Bus, the lower ones first. They are not connected yet.
+func newBus(config Config) *Bus {
+	c := newConn(config)
+	res := newResources(c, config)
+	results := &directResults{conn: c}
+	sender := &directSender{names: &c.names, replyTo: results.offered}
+	reader := reader{c, config.Replicas}
+	queues := &taskQueues{resources: res, reader: reader,
+		direct: &directTasks{conn: c, sender: sender, results: results}}
+	res.repairing = queues.forget
+	p := newPublisher(res, reader, sender, queues)
+	c.hooks = hooks{broken: func() { p.answers.lost(nats.ErrDisconnected) }, denied: results.deniedAnswer}
+	dead := &deadLetters{resources: res, publisher: p}
+	scheduled := &schedules{resources: res}
+	return &Bus{
+		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
+		inbox:   newInbox(res, reader, p, dead, scheduled, results),
+		members: newMembers(res), handovers: &handovers{conn: c}, leases: &leases{res}, keyValue: &keyValue{res},
+		notifications: &notifications{c}, requests: &requests{c},
 	}
 }
 
-// Close closes the connection. What was handed out and not settled comes again.
-func (b *Bus) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.close()
-	b.wait.Wait()
-	b.nc.Close()
-	return nil
-}
-
-// Server says for people which server this is connected to, and of which version it is.
-func (b *Bus) Server() string {
-	return fmt.Sprintf("%s, nats-server %s", b.nc.ConnectedUrlRedacted(), b.nc.ConnectedServerVersion())
-}
-
-// happened counts what has happened to the connection.
-type happened struct{ disconnects, slow, errors atomic.Uint64 }
-
-func (h *happened) note(err error) {
-	if errors.Is(err, nats.ErrSlowConsumer) {
-		h.slow.Add(1)
-	} else {
-		h.errors.Add(1)
-	}
-}
-
-// Traffic tells what went over the connection, and what has happened to it.
+// Traffic returns the counters of the connection.
 func (b *Bus) Traffic() broker.Traffic {
-	s := b.nc.Stats()
+	s, direct := b.nc.Stats(), &b.publisher.direct.routes
 	return broker.Traffic{
 		Connected: b.nc.IsConnected(), In: s.InMsgs, Out: s.OutMsgs, InBytes: s.InBytes, OutBytes: s.OutBytes,
-		ShortWay: b.ways.taken.Load(), PassedOn: b.ways.passed.Load(), Disconnects: b.events.disconnects.Load(),
+		Direct: direct.taken.Load(), DirectRefused: direct.passed.Load(), Disconnects: b.events.disconnects.Load(),
 		Reconnects: s.Reconnects, SlowConsumers: b.events.slow.Load(), Errors: b.events.errors.Load(),
 	}
 }
 
-// RoundTrip asks the server for an answer, and tells how long that took.
-func (b *Bus) RoundTrip(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	if err := b.nc.FlushWithContext(ctx); err != nil {
-		return 0, fmt.Errorf("ask NATS for an answer: %w", err)
-	}
-	return time.Since(began), nil
-}
+// InboxAckWait is the time after which NATS redelivers a message of the inbox that is neither
+// acknowledged nor extended.
+func (b *Bus) InboxAckWait() time.Duration { return b.plan.config.InboxAckWait }
 
-// Connected tells whether there is a connection just now. If there is none, it is being made again.
-func (b *Bus) Connected() error {
-	if b.nc.IsConnected() {
-		return nil
-	}
-	if err := b.nc.LastError(); err != nil {
-		return fmt.Errorf("not connected to NATS: %w", err)
-	}
-	return errors.New("not connected to NATS")
-}
-
-// Prefix begins all subjects.
-func (b *Bus) Prefix() string { return b.names.prefix }
-
-// InboxWait is how long a message of the inbox stays with whoever took it before it is handed out
-// again; WorkWait the same for work.
-func (b *Bus) InboxWait() time.Duration { return b.config.InboxWait }
-
-// WorkWait is like InboxWait, for work.
-func (b *Bus) WorkWait() time.Duration { return b.config.WorkWait }
-
-// subject puts words behind the prefix. They must not need encoding.
-func (b *Bus) subject(words ...string) string {
-	return b.names.prefix + "." + strings.Join(words, ".")
-}
-
-// token encodes a word for a subject.
-func token(word string) string {
-	if word == broker.Any {
-		return "*"
-	}
-	return events.EncodeToken(word)
-}
-
-// problem wraps an error with what was to be done.
-func problem(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("nats: %s: %w", what, err)
-}
+// TaskAckWait is the same for activity tasks.
+func (b *Bus) TaskAckWait() time.Duration { return b.plan.config.TaskAckWait }

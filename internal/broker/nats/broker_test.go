@@ -56,6 +56,8 @@ func TestConformanceOnCluster(t *testing.T) {
 	brokertest.Run(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
 		slots <- true
 		t.Cleanup(func() { <-slots })
+		// A message lost between two servers is redelivered within the patience of the test.
+		s.InboxAckWait, s.TaskAckWait = min(s.InboxAckWait, time.Minute), min(s.TaskAckWait, time.Minute)
 		return environment(t, servers, 3, s)
 	})
 }
@@ -71,15 +73,16 @@ func restart(t testing.TB, s *embedded.Server, down func()) {
 	}
 }
 
-// systems counts those that were made, so that each has its own prefix.
+// systems counts the systems that were made, so that each has its own prefix.
 var systems atomic.Int64
 
-// environment makes a system of its own on servers that may have others.
+// environment makes a system of its own on servers that may have other systems.
 func environment(t *testing.T, to interface{ URL() string }, replicas int,
 	s brokertest.Settings) brokertest.Environment {
 	prefix := fmt.Sprintf("sys%d", systems.Add(1))
 	config := natsbroker.Config{
-		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxWait: s.InboxWait, WorkWait: s.WorkWait,
+		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxAckWait: s.InboxAckWait,
+		TaskAckWait:  s.TaskAckWait,
 		MemberLease:  s.MemberLease,
 		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
 	}
@@ -94,26 +97,26 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int,
 		Stored: func(t *testing.T) (n int) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			return stored(t, ctx, js, prefix, up, up+"_LATER", up+"_WORK")
+			return stored(t, ctx, js, prefix, up, up+"_LATER", up+"_TASKS")
 		},
 		Dead: func(t *testing.T) (dead []events.Wire) { return deadLetters(t, js, up+"_DEAD") },
 	}
 }
 
-// stored counts what is stored in streams, but for what lies there so that they do not run empty.
+// stored counts the messages in streams, without the anchors.
 func stored(t testing.TB, ctx context.Context, js jetstream.JetStream, prefix string, streams ...string) (n int) {
 	t.Helper()
 	for _, name := range streams {
 		n += int(streamInfo(t, ctx, js, name).State.Msgs)
 		for _, subject := range []string{prefix + ".anchor", prefix + ".later.anchor._._",
-			prefix + ".later.work._.anchor._._"} {
+			prefix + ".later.task._.anchor._._"} {
 			n -= int(streamInfo(t, ctx, js, name, jetstream.WithSubjectFilter(subject)).State.Subjects[subject])
 		}
 	}
 	return n
 }
 
-// rawJetStream is a connection to look behind the scenes.
+// rawJetStream is a connection without Rondo's code.
 func rawJetStream(t testing.TB, to interface{ URL() string }) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(to.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
@@ -161,13 +164,13 @@ func deadLetters(t testing.TB, js jetstream.JetStream, name string) (dead []even
 	return dead
 }
 
-// removeSystem makes room on the servers.
+// removeSystem deletes the streams of a system, to free the servers.
 func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 	up := strings.ToUpper(prefix)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for _, name := range []string{up, up + "_LATER", up + "_WORK", up + "_DEAD", "KV_" + up + "_MEMBERS",
-		"KV_" + up + "_SESSIONS", "KV_" + up + "_NOTES"} {
+	for _, name := range []string{up, up + "_LATER", up + "_TASKS", up + "_DEAD", "KV_" + up + "_MEMBERS",
+		"KV_" + up + "_SESSIONS", "KV_" + up + "_KV"} {
 		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Logf("remove stream %s: %v", name, err)
 		}
@@ -176,31 +179,31 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 
 func errorsAs[T error](err error, to *T) bool { return errors.As(err, to) }
 
-// TestQueueOfWorkThatNobodyHasMade: whoever published the work has died, or NATS has not answered,
-// before its queue was made. Looking after the work makes it, so that workers which serve any tag
-// find it.
+// TestQueueOfWorkThatNobodyHasMade: the publisher of a task dies, or NATS does not respond, before
+// the task queue is created. A look for the task creates the task queue, so that workers which
+// serve any tag find it.
 func TestQueueOfWorkThatNobodyHasMade(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
 	b := natstest.Connect(t, server, natsbroker.Config{})
-	dying := natstest.Connect(t, server, natsbroker.Config{Setup: natsbroker.Use}) // which makes nothing
+	dying := natstest.Connect(t, server, natsbroker.Config{Setup: natsbroker.Use}) // it creates nothing
 	ref := events.Ref{Incarnation: "aa", Execution: 1, Event: 2}
-	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbWork, "i", ref),
-		Instance: "i", Content: &events.Work{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
+	work, err := events.Encode(b.Prefix(), events.Message{ID: events.MessageID(events.VerbTask, "i", ref),
+		Instance: "i", Content: &events.Task{Ref: ref, Activity: "charge", Tag: "gpu", Attempt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := dying.Publish(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	if q, err := b.Queues(t.Context()); err != nil || len(q) != 0 {
+	if q, err := b.ListTaskQueues(t.Context()); err != nil || len(q) != 0 {
 		t.Fatalf("there are the queues %v, %v", q, err)
 	}
 	if has, err := b.Has(t.Context(), work); err != nil || !has {
 		t.Fatalf("the work is there: %v, %v", has, err)
 	}
 	natstest.Eventually(t, "the queue is there", func() bool {
-		q, err := b.Queues(t.Context())
-		return err == nil && slices.Equal(q, []broker.Queue{{Tag: "gpu", Activity: "charge"}})
+		q, err := b.ListTaskQueues(t.Context())
+		return err == nil && slices.Equal(q, []broker.TaskQueueName{{Tag: "gpu", Activity: "charge"}})
 	})
 }

@@ -14,17 +14,18 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// overheard is what is sent by a short way.
+// overheard receives copies of direct deliveries.
 type overheard struct {
-	w    *ways
+	w    *directRoutes
 	came chan *nats.Msg
 }
 
-// overhear notes what is sent by a short way, from now on.
-func (w *ways) overhear(back string) *overheard {
+// overhear receives copies of the direct deliveries to a subject, from now on.
+func (w *directRoutes) overhear(back string) *overheard {
 	w.t.Helper()
 	o := &overheard{w, make(chan *nats.Msg, 1000)}
 	nc, err := nats.Connect(w.server.URL())
@@ -36,8 +37,8 @@ func (w *ways) overhear(back string) *overheard {
 	return o
 }
 
-// messages waits until n results were heard. It tells how many there were in each message; 0 is a
-// message of one.
+// messages waits until it has heard n results. It returns the number of results in each message; 0
+// stands for a message with a single one.
 func (o *overheard) messages(n int) (together []int) {
 	o.w.t.Helper()
 	for heard := 0; heard < n; {
@@ -53,14 +54,13 @@ func (o *overheard) messages(n int) (together []int) {
 	return together
 }
 
-// inPlaceOf answers what is sent by a short way, in place of an orchestrator. It gives where that
-// is.
-func (w *ways) inPlaceOf(name string, answer func(m *nats.Msg) string) (back string) {
+// inPlaceOf answers direct deliveries in place of an orchestrator. It returns their subject.
+func (w *directRoutes) inPlaceOf(name string, answer func(m *nats.Msg) string) (back string) {
 	w.t.Helper()
 	nc, err := nats.Connect(w.server.URL())
 	w.must(err)
 	w.t.Cleanup(nc.Close)
-	back = "rondo.notice.handover.to.results-" + name
+	back = "rondo.notification.handover.to.results-" + name
 	_, err = nc.Subscribe(back, func(m *nats.Msg) { _ = m.Respond([]byte(answer(m))) })
 	w.must(err)
 	w.must(nc.Flush())
@@ -88,7 +88,7 @@ func TestResultsGoTogether(t *testing.T) {
 	for range n {
 		d := w.next()
 		i, err := strconv.Atoi(string(d.Body))
-		if err != nil || !isShort(d) || d.NumDelivered != 1 || d.Subject != sent[i].Subject ||
+		if err != nil || !isDirect(d) || d.NumDelivered != 1 || d.Subject != sent[i].Subject ||
 			!maps.EqualFunc(d.Header, sent[i].Header, slices.Equal[[]string]) {
 			t.Fatalf("came %+v", d)
 		}
@@ -112,7 +112,7 @@ func TestResultsGoTogether(t *testing.T) {
 	}
 }
 
-// What is large goes alone, and a message of many does not become large.
+// A large result gets a message of its own, and a bundle does not become large.
 func TestBundlesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbroker.Config{})
@@ -140,12 +140,12 @@ func TestBundlesAreBounded(t *testing.T) {
 	}
 }
 
-// Each result of a bundle is settled for itself.
+// Each result of a bundle is settled on its own.
 func TestBundlesAreSettledOneByOne(t *testing.T) {
 	t.Parallel()
-	w := newWays(t, natsbroker.Config{})
-	const wait = 2 * time.Second
-	w.worker.WaitShort(wait)
+	w, machine := newWays(t, natsbroker.Config{}), slowtest.Begin(t)
+	const wait = 5 * time.Second
+	w.worker.WaitDirect(wait)
 	done := w.send(results(10, w.way("i"))...)
 	var lost broker.Delivery
 	for range 10 {
@@ -160,15 +160,15 @@ func TestBundlesAreSettledOneByOne(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	if d := w.next(); isShort(d) || string(d.Body) != "7" || d.NumDelivered < 2 {
+	if d := w.next(); isDirect(d) || string(d.Body) != "7" || d.NumDelivered < 2 {
 		t.Errorf("came %+v, want what was returned, through the stream", d)
 	} else {
 		d.Hold.Ack()
 	}
-	if took := time.Since(began); took > wait*9/10 {
+	if took := time.Since(began) - machine.Since(began); took > wait*9/10 {
 		t.Errorf("it came after %v, with what was not settled", took)
 	}
-	if d := w.next(); isShort(d) || string(d.Body) != "3" || d.NumDelivered < 2 {
+	if d := w.next(); isDirect(d) || string(d.Body) != "3" || d.NumDelivered < 2 {
 		t.Errorf("came %+v, want what was not settled, through the stream", d)
 	} else {
 		d.Hold.Ack()
@@ -178,7 +178,7 @@ func TestBundlesAreSettledOneByOne(t *testing.T) {
 	lost.Hold.Ack() // changes nothing
 }
 
-// Who takes only one result in a message gets them one by one.
+// A receiver that does not accept bundles gets the results one by one.
 func TestBundlesGoOnlyToWhoTakesThem(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbroker.Config{})
@@ -199,7 +199,7 @@ func TestBundlesGoOnlyToWhoTakesThem(t *testing.T) {
 	}
 }
 
-// Whatever is answered to a bundle, nothing is lost.
+// No result is lost, whatever the answer to a bundle is.
 func TestBundlesAndOddAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -221,8 +221,8 @@ func TestBundlesAndOddAnswers(t *testing.T) {
 			done := w.send(results(5, back)...)
 			for range 5 - c.short {
 				d := w.next()
-				if isShort(d) {
-					t.Errorf("%s came by the short way", d.Subject)
+				if isDirect(d) {
+					t.Errorf("%s came by direct delivery", d.Subject)
 				}
 				d.Hold.Ack()
 			}
@@ -232,7 +232,7 @@ func TestBundlesAndOddAnswers(t *testing.T) {
 	}
 }
 
-// Bundles that anybody sends do no harm.
+// Bundles from other clients do no harm.
 func TestBundlesOfStrangers(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbroker.Config{})
@@ -266,7 +266,7 @@ func TestBundlesOfStrangers(t *testing.T) {
 	}
 }
 
-// A connection that breaks loses no result of a bundle.
+// A broken connection loses no result of a bundle.
 func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	w, line := newWaysOverLine(t)
@@ -276,7 +276,7 @@ func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
 		first = append(first, w.next())
 	}
 	for _, d := range first[:5] {
-		d.Hold.Ack() // is not told while others are open
+		d.Hold.Ack() // the sender does not learn it while others are open
 	}
 	line.Break()
 	seen := make(map[string]bool)
@@ -291,8 +291,8 @@ func TestBundlesWhenTheConnectionBreaks(t *testing.T) {
 	w.stored(done)
 }
 
-// FuzzBundle reads what anybody may send. What can be read is written the same way again, but for
-// the order of headers.
+// FuzzBundle parses bundles of any client. A bundle that can be parsed is written the same way
+// again, but for the order of headers.
 func FuzzBundle(f *testing.F) {
 	f.Add("1", natsbroker.AppendResult(nil, result("i", "")))
 	f.Add("2", natsbroker.AppendResult(natsbroker.AppendResult(nil,

@@ -22,7 +22,7 @@ func TestLeadersMayDie(t *testing.T) {
 		t.Skip("three servers are too much for the race detector; `make large` runs this")
 	}
 	servers := natstest.Cluster(t, 3)
-	config := natsbroker.Config{Partitions: 2, Replicas: 3, InboxWait: 3 * time.Second, WorkWait: 3 * time.Second}
+	config := natsbroker.Config{Partitions: 2, Replicas: 3, InboxAckWait: 3 * time.Second, TaskAckWait: 3 * time.Second}
 	to, from := natstest.Connect(t, servers, config), natstest.Connect(t, servers, config)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -51,7 +51,7 @@ func TestLeadersMayDie(t *testing.T) {
 	}
 	all.Go(func() {
 		for ctx.Err() == nil {
-			queue, err := from.OpenQueue(ctx, broker.Queue{Activity: "a"})
+			queue, err := from.OpenTaskQueue(ctx, broker.TaskQueueName{Activity: "a"})
 			for err == nil && ctx.Err() == nil {
 				_, err = queue.Take(ctx, 16, take)
 			}
@@ -70,7 +70,7 @@ func TestLeadersMayDie(t *testing.T) {
 	publishing.Go(func() {
 		for publish.Err() == nil {
 			limited, cancel := context.WithTimeout(ctx, 2*time.Minute)
-			err := to.Publish(limited, message("rondo.work-done.1-2.i", sent), message("rondo.work._.a.1-2.i", sent+1),
+			err := to.Publish(limited, message("rondo.task-done.1-2.i", sent), message("rondo.task._.a.1-2.i", sent+1),
 				message("rondo.event.e.i", sent+2))
 			cancel()
 			if err != nil {
@@ -84,7 +84,7 @@ func TestLeadersMayDie(t *testing.T) {
 			}
 		}
 	})
-	for _, stream := range []string{"RONDO", "RONDO_WORK"} {
+	for _, stream := range []string{"RONDO", "RONDO_TASKS"} {
 		mu.Lock()
 		gap, last = 0, time.Now()
 		before := len(got)
@@ -115,12 +115,12 @@ func TestLeadersMayDie(t *testing.T) {
 	})
 	js := rawJetStream(t, servers)
 	natstest.Eventually(t, "all is acknowledged", func() bool {
-		return stored(t, ctx, js, "rondo", "RONDO", "RONDO_WORK") == 0
+		return stored(t, ctx, js, "rondo", "RONDO", "RONDO_TASKS") == 0
 	})
 }
 
-// TestManyMakeTheSameQueue opens new queues from several connections at the same moment. A cluster
-// answers only the first who asks for a consumer that is just being made.
+// TestManyMakeTheSameQueue opens new task queues from several connections at the same moment. A
+// cluster answers only the first request for a consumer that is being created.
 func TestManyMakeTheSameQueue(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || racetest.On {
@@ -137,7 +137,7 @@ func TestManyMakeTheSameQueue(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				if _, err := b.OpenQueue(ctx, broker.Queue{Activity: fmt.Sprint("a", i)}); err != nil {
+				if _, err := b.OpenTaskQueue(ctx, broker.TaskQueueName{Activity: fmt.Sprint("a", i)}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -1,104 +1,109 @@
 package natsbroker
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Config says how to reach NATS, and how things are to be there. The zero value is for a server on
+// Config configures the connection to NATS and the streams there. The zero value is for a server on
 // this machine, without replicas.
 type Config struct {
-	// URLs are the servers, with commas between them; empty: those of the Context, or
+	// URLs are the addresses of the servers, separated by commas. Default: those of the Context, or
 	// nats://127.0.0.1:4222.
 	URLs string
-	// Context is the name of a context of the nats command, or the path of one; what is said here
-	// otherwise is added to it.
+	// Context is the name or the path of a context of the nats command. The other fields of Config
+	// take precedence.
 	Context string
-	// Name is how the connection is shown.
+	// Name is the name of the connection, as the servers show it.
 	Name string
 
-	// How to log in: a credentials file, a file with an nkey's seed, a user, or a token.
-	Credentials, NKey, User, Password, Token string
-	// TLS: the authority of the servers, and a certificate of one's own with its key.
-	CA, Certificate, Key string
-	// TLSFirst begins with TLS, before the server says anything.
-	TLSFirst bool
+	Login
+	TLS
 	// InProcess connects to a server in this process.
 	InProcess nats.InProcessConnProvider
 
 	// Domain and APIPrefix are those of JetStream, if it is not reached directly.
 	Domain, APIPrefix string
-	// InboxPrefix begins the subjects of answers; "" is _INBOX.
+	// InboxPrefix begins the subjects of responses. Default: _INBOX.
 	InboxPrefix string
 
-	// Prefix begins all subjects and, in capitals, the names of streams: the name of a system. ""
-	// is rondo.
+	// Prefix begins all subjects and, in capitals, the names of streams: the name of a system.
+	// Default: rondo.
 	Prefix string
-	// Setup says what to do about streams, consumers and buckets.
+	// Setup selects how to treat streams, consumers and buckets.
 	Setup Setup
-	// Partitions is how many partitions the inbox has. 0 keeps what is there; where there is none,
-	// it makes 4, and 8 on replicas. Changing it is safe at any time where each message is kept
-	// once; on replicas see docs/nats.md.
+	// Partitions is the number of partitions of the inbox. 0 keeps the present number; a new inbox
+	// gets 4, with replicas 8. Without replicas, it is safe to change the number at any time; with
+	// replicas, see docs/nats.md.
 	Partitions int
-	// Replicas is how many servers keep each message: 1, 3 or 5. 0 keeps what is there, and makes 1
-	// where there is none.
+	// Replicas is the number of servers that keep each message: 1, 3 or 5. 0 keeps the present
+	// number; a new stream gets 1.
 	Replicas int
-	// Memory keeps messages in memory, not in files. Only for what need not outlive the servers.
+	// Memory keeps messages in memory, not in files. It suits only messages that need not outlive
+	// the servers.
 	Memory bool
-	// MaxPayload is the size of the largest message that the servers must take. 0 is what the
-	// largest input needs, about 1 MiB.
+	// MaxPayload is the size of the largest message that the servers must accept. Default: the size
+	// of the largest input, about 1 MiB.
 	MaxPayload int
-	// InboxWait is how long a message stays with an orchestrator that says nothing about it: 5
-	// seconds. WorkWait is the same for a piece of work and its worker: 30 seconds.
-	InboxWait, WorkWait time.Duration
-	// DeadFor is how long dead letters are kept: 30 days.
-	DeadFor time.Duration
-	// SessionLease is how long a worker that says nothing keeps its sessions: 30 seconds.
+	// InboxAckWait is the ack wait of messages for instances. Default: 5 seconds. TaskAckWait is
+	// the ack wait of activity tasks. Default: 30 seconds.
+	InboxAckWait, TaskAckWait time.Duration
+	// DeadLetterTTL is how long NATS keeps dead letters. Default: 30 days.
+	DeadLetterTTL time.Duration
+	// SessionLease is the lease of a worker for its sessions. Default: 30 seconds.
 	SessionLease time.Duration
-	// MemberLease is after how long a member that says nothing is taken for dead: 3 seconds.
+	// MemberLease is the lease of a member: a member that does not renew it counts as dead.
+	// Default: 3 seconds.
 	MemberLease time.Duration
-	// Timeout bounds each request to the servers: 5 seconds.
+	// Timeout limits each request to the servers. Default: 5 seconds.
 	Timeout time.Duration
 
-	// Logger gets what operators should know; nil is slog.Default.
+	// Logger receives the log. Default: slog.Default.
 	Logger *slog.Logger
 }
 
-// Setup says what to do about streams, consumers and buckets.
+// Login is one way to log in: a credentials file, a file with an nkey's seed, a user with a
+// password, or a token.
+type Login struct {
+	Credentials, NKey, User, Password, Token string
+}
+
+// TLS has the files for TLS: the certificate authority of the servers, and a client certificate
+// with its key.
+type TLS struct {
+	CA, Certificate, Key string
+	// TLSFirst begins with TLS, before the server sends its greeting.
+	TLSFirst bool
+}
+
+// Setup selects how to treat streams, consumers and buckets.
 type Setup int
 
-// The choices.
+// The values of Setup.
 const (
-	// Make makes what is missing and changes what differs.
+	// Make creates missing ones, and changes those that differ.
 	Make Setup = iota
-	// Verify fails if something is missing or differs, and changes nothing. Another number of
-	// partitions is no error: it warns, and continues with that. Only queues of work are made when
-	// they are needed: nobody knows them before.
+	// Verify fails if one is missing or differs, and changes nothing. A different number of
+	// partitions is not an error: Verify logs a warning, and the service continues with that
+	// number. Only task queues are created when they are needed, because they are not known before.
 	Verify
-	// Use changes nothing and checks nothing: for clients that may publish and ask, and no more.
+	// Use changes nothing and checks nothing: for clients that only publish and send requests.
 	Use
 )
 
 const (
 	defaultURL    = "nats://127.0.0.1:4222"
 	maxPartitions = 1024
-	// headroom is what a message has besides its body.
+	// headroom is the size of a message without its body.
 	headroom = 48 << 10
 )
 
@@ -108,9 +113,9 @@ func (c Config) withDefaults() Config {
 			*d = to
 		}
 	}
-	set(&c.InboxWait, 5*time.Second)
-	set(&c.WorkWait, 30*time.Second)
-	set(&c.DeadFor, 30*24*time.Hour)
+	set(&c.InboxAckWait, 5*time.Second)
+	set(&c.TaskAckWait, 30*time.Second)
+	set(&c.DeadLetterTTL, 30*24*time.Hour)
 	set(&c.SessionLease, 30*time.Second)
 	set(&c.MemberLease, 3*time.Second)
 	set(&c.Timeout, 5*time.Second)
@@ -131,9 +136,9 @@ func (c Config) withDefaults() Config {
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
 
-// usualPartitions is how many partitions there are if nobody says. Each costs the broker something
-// for each message; but more of them are better there from the beginning where changing the number
-// takes care.
+// usualPartitions is the default number of partitions. Each partition costs the broker a little for
+// each message. With replicas, a change of the number takes care, so that more partitions from the
+// beginning are better.
 func (c Config) usualPartitions() int {
 	if c.Replicas > 1 {
 		return 8
@@ -141,7 +146,7 @@ func (c Config) usualPartitions() int {
 	return 4
 }
 
-// check lists everything that is wrong with it.
+// check lists everything that is wrong with the configuration.
 func (c Config) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -161,11 +166,11 @@ func (c Config) check() error {
 		is   time.Duration
 		min  time.Duration
 	}{
-		{"the time that a message stays with an orchestrator", c.InboxWait, time.Second},
-		{"the time that work stays with a worker", c.WorkWait, time.Second},
+		{"the time that a message stays with an orchestrator", c.InboxAckWait, time.Second},
+		{"the time that work stays with a worker", c.TaskAckWait, time.Second},
 		{"the lease of a session", c.SessionLease, time.Second},
 		{"the lease of a member", c.MemberLease, time.Second / 2},
-		{"the time that dead letters are kept", c.DeadFor, time.Minute},
+		{"the time that dead letters are kept", c.DeadLetterTTL, time.Minute},
 		{"the timeout of requests", c.Timeout, time.Second / 10},
 	} {
 		if d.is < d.min {
@@ -190,75 +195,7 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// dial connects.
-func (b *Bus) dial(ctx context.Context) error {
-	c := b.config
-	opts, err := c.options()
-	if err != nil {
-		return err
-	}
-	opts = append(opts, b.handlers()...)
-	var settings natscontext.Settings
-	if c.Context != "" && c.InProcess == nil {
-		b.nc, settings, err = natscontext.Connect(contextPath(c.Context), opts...)
-		if err != nil {
-			return problem("connect with context "+strconv.Quote(c.Context), explainDial(err))
-		}
-	} else {
-		urls := c.URLs
-		if urls == "" {
-			urls = defaultURL
-		}
-		if b.nc, err = nats.Connect(urls, opts...); err != nil {
-			return problem("connect to "+withoutPassword(urls), explainDial(err))
-		}
-	}
-	if b.js, err = b.newJetStream(settings); err != nil {
-		b.nc.Close()
-		return problem("JetStream", err)
-	}
-	if err := ctx.Err(); err != nil {
-		b.nc.Close()
-		return problem("connect", err)
-	}
-	return nil
-}
-
-// contextPath makes the path of a context absolute: that is how the library tells it from a name.
-func contextPath(name string) string {
-	if !strings.ContainsRune(name, filepath.Separator) {
-		return name
-	}
-	if abs, err := filepath.Abs(name); err == nil {
-		return abs
-	}
-	return name
-}
-
-func (b *Bus) newJetStream(s natscontext.Settings) (jetstream.JetStream, error) {
-	opts := []jetstream.JetStreamOpt{
-		jetstream.WithDefaultTimeout(b.config.Timeout),
-	}
-	domain, prefix := b.config.Domain, b.config.APIPrefix
-	if domain == "" {
-		domain = s.JSDomain
-	}
-	if prefix == "" {
-		prefix = s.JSAPIPrefix
-	}
-	b.api = "$JS.API."
-	switch {
-	case prefix != "":
-		b.api = strings.TrimSuffix(prefix, ".") + "."
-		return jetstream.NewWithAPIPrefix(b.nc, prefix, opts...)
-	case domain != "":
-		b.api = "$JS." + domain + ".API."
-		return jetstream.NewWithDomain(b.nc, domain, opts...)
-	}
-	return jetstream.New(b.nc, opts...)
-}
-
-// options are those of the connection.
+// options returns the options of the connection.
 func (c Config) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(c.Name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
@@ -309,133 +246,4 @@ func (c Config) options() ([]nats.Option, error) {
 		opts = append(opts, nats.InProcessServer(c.InProcess))
 	}
 	return opts, nil
-}
-
-// handlers tell of what happens to the connection.
-func (b *Bus) handlers() []nats.Option {
-	return []nats.Option{
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			b.answers.lost(nats.ErrDisconnected)
-			if err != nil {
-				b.events.disconnects.Add(1)
-				b.log.Warn("NATS: the connection broke; connecting again", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			b.log.Info("NATS: connected again", "server", nc.ConnectedUrlRedacted())
-			b.tellReconnected()
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
-			subject := ""
-			if s != nil {
-				subject = s.Subject
-			}
-			b.events.note(err)
-			if errors.Is(err, nats.ErrPermissionViolation) {
-				b.deniedShort(b.denied.tell(err))
-			}
-			b.log.Warn("NATS: an error", "subject", subject, "error", err)
-		}),
-	}
-}
-
-// denied tells those who have asked for something that the servers do not let them: otherwise they
-// would wait for an answer in vain.
-type denied struct {
-	mu       sync.Mutex
-	next     int
-	waiting  map[int]requester
-	subjects map[string]bool // on which nothing may be published
-}
-
-// requester waits for an answer to what it has published on a subject; "" is for several subjects.
-type requester struct {
-	subject string
-	cancel  context.CancelCauseFunc
-}
-
-// maxDenied bounds how many subjects are remembered.
-const maxDenied = 1000
-
-var deniedPublish = regexp.MustCompile(`(?i)publish to "([^"]+)"`)
-
-// tell tells them, and gives the subject on which nothing may be published, if that is what the
-// servers say.
-func (d *denied) tell(err error) (subject string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if m := deniedPublish.FindStringSubmatch(err.Error()); m != nil {
-		if d.subjects == nil || len(d.subjects) >= maxDenied {
-			d.subjects = make(map[string]bool)
-		}
-		if subject = m[1]; isAnswer(subject) {
-			return subject // nobody here waits for something because of it
-		}
-		d.subjects[subject] = true
-	}
-	for _, w := range d.waiting {
-		if w.subject == "" || w.subject == subject {
-			w.cancel(err)
-		}
-	}
-	return subject
-}
-
-// publishing tells whether the servers have refused something on a subject since somebody last
-// asked.
-func (d *denied) publishing(subject string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	was := d.subjects[subject]
-	delete(d.subjects, subject)
-	return was
-}
-
-// during does something that ends early when the servers do not allow it.
-func (d *denied) during(ctx context.Context, do func(context.Context) error) error {
-	return d.requesting(ctx, "", do)
-}
-
-// requesting does something that ends early when the servers do not allow publishing on its
-// subject.
-func (d *denied) requesting(ctx context.Context, subject string, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	d.mu.Lock()
-	if d.waiting == nil {
-		d.waiting = make(map[int]requester)
-	}
-	d.next++
-	me := d.next
-	d.waiting[me] = requester{subject, cancel}
-	d.mu.Unlock()
-	err := do(ctx)
-	d.mu.Lock()
-	delete(d.waiting, me)
-	d.mu.Unlock()
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, nats.ErrPermissionViolation) {
-		return cause
-	}
-	return err
-}
-
-// explainDial adds to an error what to do about it.
-func explainDial(err error) error {
-	var address *url.Error
-	switch {
-	case errors.As(err, &address): // it has the whole address, and parts of a password in its reason
-		return errors.New("the address cannot be read; it should look like nats://user:password@host:4222, with : / " +
-			"? # @ in a password written as %3A %2F %3F %23 %40")
-	case errors.Is(err, nats.ErrNoServers):
-		return fmt.Errorf("%w (is a NATS server running there? `nats-server -js` starts one)", err)
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return fmt.Errorf("%w (check the credentials)", err)
-	}
-	return err
-}
-
-var password = regexp.MustCompile(`//[^,\s]*@`)
-
-func withoutPassword(urls string) string {
-	return password.ReplaceAllString(strings.TrimSpace(urls), "//…@")
 }

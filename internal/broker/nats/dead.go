@@ -19,7 +19,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// The headers of dead letters, besides those that the message had.
+// The headers of dead letters, besides those of the message.
 const (
 	HeaderDeadReason   = "Rondo-Dead-Reason"
 	HeaderDeadDetail   = "Rondo-Dead-Detail"
@@ -31,16 +31,22 @@ const (
 	HeaderDeadLost     = "Rondo-Dead-Lost"   // its headers and its body were too large with these
 )
 
-// maxDetail bounds what a dead letter says about why.
+// maxDetail is the maximum length of a value in a header of a dead letter.
 const maxDetail = 4 << 10
 
+// deadLetters is the dead-letter queue.
+type deadLetters struct {
+	*resources
+	publisher *publisher
+}
+
 // StoreDeadLetter implements broker.DeadLetters.
-func (b *Bus) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
+func (dl *deadLetters) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
 	h := nats.Header(maps.Clone(d.Header))
 	if h == nil {
 		h = nats.Header{}
 	}
-	for name := range h { // nothing that the broker would act upon
+	for name := range h { // no header that the broker would act upon
 		if strings.HasPrefix(name, "Nats-") {
 			delete(h, name)
 		}
@@ -63,10 +69,10 @@ func (b *Bus) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker
 	if d.Sequence > 0 {
 		h[nats.MsgIdHdr] = []string{"dead/" + d.ID()}
 	}
-	w := events.Wire{Subject: b.deadSubject(d.Subject), Header: events.Header(h), Body: d.Body}
-	err := b.Publish(ctx, w)
+	w := events.Wire{Subject: dl.deadSubject(d.Subject), Header: events.Header(h), Body: d.Body}
+	err := dl.publisher.Publish(ctx, w)
 	var refused *broker.Refused
-	if errors.As(err, &refused) { // with what was added it has become too large
+	if errors.As(err, &refused) { // the added headers have made it too large
 		w.Header = events.Header{
 			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)",
 				why.Detail, len(d.Body), refused.Reasons[0]))},
@@ -78,32 +84,24 @@ func (b *Bus) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker
 			}
 		}
 		w.Header[HeaderDeadLost], w.Body = []string{"true"}, nil
-		err = b.Publish(ctx, w)
+		err = dl.publisher.Publish(ctx, w)
 	}
 	return err
 }
 
 var _ broker.DeadLetterStore = (*Bus)(nil)
 
-// deadStream is where dead letters are.
-func (b *Bus) deadStream() (jetstream.Stream, error) {
-	if st := b.there.Load().dead; st != nil {
-		return st, nil
-	}
-	return nil, fmt.Errorf("nats: stream %s cannot be seen with these rights, or is not there", b.names.dead)
-}
-
 // DeadLetters implements broker.DeadLetterStore.
-func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
-	st, err := b.deadStream()
+func (dl *deadLetters) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
+	st, err := dl.deadStream()
 	if err != nil {
 		return nil, err
 	}
 	for len(list) < limit {
 		var m *jetstream.RawStreamMsg
-		err := b.denied.during(ctx, func(ctx context.Context) (err error) {
-			// the next one from there on
-			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(b.subject(deadVerb, ">")))
+		err := dl.denied.during(ctx, func(ctx context.Context) (err error) {
+			// the next dead letter from there on
+			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(dl.subject(deadVerb, ">")))
 			return err
 		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -112,14 +110,14 @@ func (b *Bus) DeadLetters(ctx context.Context, after uint64, limit int) (list []
 		if err != nil {
 			return nil, problem("read dead letters", err)
 		}
-		list, after = append(list, b.deadLetter(m)), m.Sequence
+		list, after = append(list, dl.deadLetter(m)), m.Sequence
 	}
 	return list, nil
 }
 
 // DeadLetter implements broker.DeadLetterStore.
-func (b *Bus) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, error) {
-	st, err := b.deadStream()
+func (dl *deadLetters) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, error) {
+	st, err := dl.deadStream()
 	if err != nil {
 		return broker.DeadLetter{}, err
 	}
@@ -130,11 +128,11 @@ func (b *Bus) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, 
 	if err != nil {
 		return broker.DeadLetter{}, problem("read a dead letter", err)
 	}
-	return b.deadLetter(m), nil
+	return dl.deadLetter(m), nil
 }
 
-// deadLetter takes the message apart from what was said about it.
-func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
+// deadLetter separates the message from the headers about its dead-lettering.
+func (dl *deadLetters) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
 	l := broker.DeadLetter{Sequence: m.Sequence, Header: events.Header{}, Body: m.Data, DeadLetteredAt: m.Time}
 	get := func(name string) string { return m.Header.Get(name) }
 	for name, values := range m.Header {
@@ -151,8 +149,8 @@ func (b *Bus) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
 }
 
 // Replay implements broker.DeadLetterStore.
-func (b *Bus) Replay(ctx context.Context, place uint64) error {
-	l, err := b.DeadLetter(ctx, place)
+func (dl *deadLetters) Replay(ctx context.Context, place uint64) error {
+	l, err := dl.DeadLetter(ctx, place)
 	if err != nil {
 		return err
 	}
@@ -164,18 +162,18 @@ func (b *Bus) Replay(ctx context.Context, place uint64) error {
 	if l.ID != "" {
 		h[events.HeaderMsgID] = []string{l.ID}
 	}
-	if strings.HasPrefix(l.Subject, b.subject("work.")) { // NATS may still remember its id, and would drop it
+	if strings.HasPrefix(l.Subject, dl.subject("task.")) { // NATS may still remember its id, and would drop it
 		h[nats.MsgIdHdr] = []string{fmt.Sprintf("replay/%d/%s", place, l.ID)}
 	}
-	if err := b.Publish(ctx, events.Wire{Subject: l.Subject, Header: h, Body: l.Body}); err != nil {
+	if err := dl.publisher.Publish(ctx, events.Wire{Subject: l.Subject, Header: h, Body: l.Body}); err != nil {
 		return err
 	}
-	return b.Drop(ctx, place)
+	return dl.Drop(ctx, place)
 }
 
 // Drop implements broker.DeadLetterStore.
-func (b *Bus) Drop(ctx context.Context, place uint64) error {
-	st, err := b.deadStream()
+func (dl *deadLetters) Drop(ctx context.Context, place uint64) error {
+	st, err := dl.deadStream()
 	if err != nil {
 		return err
 	}
@@ -184,14 +182,6 @@ func (b *Bus) Drop(ctx context.Context, place uint64) error {
 		return fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
 	}
 	return problem("drop a dead letter", err)
-}
-
-func (b *Bus) deadSubject(subject string) string {
-	rest, ok := strings.CutPrefix(subject, b.names.prefix+".")
-	if dead := b.subject(deadVerb, rest); ok && b.canTake(dead) == nil {
-		return dead
-	}
-	return b.subject(deadVerb, "other", "_", events.EncodeToken(subject))
 }
 
 // printable makes a value fit for a header.

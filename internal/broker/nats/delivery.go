@@ -12,29 +12,29 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// maxReturn is for how long the broker is asked to keep something that is returned. It adds the
-// time to its clock, and would get something long past if that were too much; what comes back too
-// early is returned again.
+// maxReturn is the longest delay that Nak asks the broker for. The broker adds the delay to its
+// clock, and a delay that is too long would result in a time long past. The receiver nacks a
+// message again that is redelivered too early.
 const maxReturn = 24 * time.Hour
 
-// minReturn is the shortest time after which something comes again.
+// minReturn is the shortest delay of a redelivery.
 const minReturn = time.Microsecond
 
-// origin is what the subject for the acknowledgement says about a message.
+// origin is the information about a message in the subject for its acknowledgement.
 type origin struct {
 	stream, consumer string
 	deliveries       int
 	place            uint64 // in the stream
-	handed           uint64 // how many messages the consumer had handed out, to whomever, with this one
+	handed           uint64 // deliveries of the consumer so far to all receivers, this one included
 	stored           time.Time
 
-	// For what has waited for its time in the stream that is for that: that it has, and when it was
-	// accepted.
+	// Whether the message has waited for its time in the stream of delayed messages, and when it
+	// was accepted.
 	due      bool
 	accepted acceptance
 }
 
-// originOf reads the subject for an acknowledgement:
+// originOf parses the subject for an acknowledgement:
 //
 //	$JS.ACK.<stream>.<consumer>.<deliveries>.<place in the stream>.<place in the consumer>.<time>.<pending>
 //	$JS.ACK.<domain>.<account>.<stream>.<consumer>.…
@@ -70,19 +70,19 @@ func originOf(reply string) (o origin, err error) {
 	return o, nil
 }
 
-// delivery makes a Delivery of a message from the broker, and tells when it may be taken: zero for
-// at once.
-func (b *Bus) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore time.Time, err error) {
+// delivery makes a Delivery of a message from the broker, and returns the earliest time to process
+// it: zero for at once.
+func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore time.Time, err error) {
 	if o, err = originOf(m.Reply); err != nil {
 		return broker.Delivery{}, o, time.Time{}, err
 	}
 	d = broker.Delivery{
 		Header: events.Header(m.Header), Body: m.Data, Sequence: o.place, NumDelivered: o.deliveries,
 		StoredAt: o.stored,
-		Hold:     hold{b.nc, m.Reply},
+		Hold:     hold{c.nc, m.Reply},
 	}
-	d.Subject, d.Partition = b.publishedAs(m.Subject)
-	d.Subject, o.due = b.withoutDue(d.Subject, d.Header)
+	d.Subject, d.Partition = c.publishedAs(m.Subject)
+	d.Subject, o.due = c.withoutDue(d.Subject, d.Header)
 	if o.due {
 		o.accepted = readAcceptance(d.Header)
 		if fired, err := time.Parse(time.RFC3339Nano, first(d.Header, headerFired)); err == nil {
@@ -90,22 +90,22 @@ func (b *Bus) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore time
 		}
 	}
 	if at := d.Header[headerNotBefore]; len(at) > 0 {
-		// What cannot be read is no reason to keep a message back for ever: it counts as nothing.
+		// A time that cannot be parsed is no reason to delay a message for ever: it counts as none.
 		notBefore, _ = time.Parse(time.RFC3339Nano, at[0])
 		d.NotBefore = notBefore
 		if d.NumDelivered > 1 && notBefore.After(d.StoredAt) {
-			d.NumDelivered-- // the first time it was too early, and went back
+			d.NumDelivered-- // the first delivery was too early, and nacked
 		}
 	}
-	if _, again := d.Header[headerAgain]; again && !b.fromClient(d.Subject) {
+	if _, again := d.Header[headerAgain]; again && !c.fromClient(d.Subject) {
 		d.NumDelivered++
 	}
 	clean(d.Header)
 	return d, o, notBefore, nil
 }
 
-// clean removes the headers that are between publishers and receivers, and those that count only
-// where the services publish and that a client has written.
+// clean removes the headers that only publishers and receivers use, and those that only services
+// may set, because a client may have set them.
 func clean(h events.Header) {
 	if _, has := h[events.HeaderMsgID]; has {
 		delete(h, nats.MsgIdHdr) // which was made of it
@@ -115,7 +115,7 @@ func clean(h events.Header) {
 	}
 }
 
-// first is the first value of a header.
+// first returns the first value of a header.
 func first(h events.Header, name string) string {
 	if v := h[name]; len(v) > 0 {
 		return v[0]
@@ -135,7 +135,7 @@ var (
 )
 
 func (h hold) say(what []byte) {
-	// An error means that the connection is closed for good: the message then comes again.
+	// An error means that the connection is closed for good: NATS then redelivers the message.
 	_ = h.nc.Publish(h.reply, what)
 }
 
@@ -144,8 +144,8 @@ func (h hold) Ack() { h.say(saidAck) }
 
 // Nak implements broker.Hold.
 func (h hold) Nak(after time.Duration) {
-	// With a delay, however short, the broker writes down when the message comes again. Without one
-	// it forgets that when it is restarted.
+	// With a delay, however short, NATS stores the time of the redelivery. Without one, NATS
+	// forgets the nack when it restarts.
 	after = min(max(after, minReturn), maxReturn)
 	h.say([]byte(`-NAK {"delay": ` + strconv.FormatInt(int64(after), 10) + "}"))
 }

@@ -7,28 +7,29 @@ import (
 
 // For tests.
 const (
-	FirstShort   = firstShort
-	MaxShortName = maxShortName
+	FirstDirect    = firstDirect
+	MaxResultsName = maxResultsName
 )
 
-// For tests, how bundles are written and read.
+// For tests: the functions that write and read bundles.
 var (
 	AppendResult = appendResult
 	ReadBundle   = readBundle
 )
 
-// WaitShort sets how long to wait for an answer by the short way.
-func (b *Bus) WaitShort(d time.Duration) { b.shortWait.Store(int64(d)) }
+// WaitDirect sets the time limit for the answer to a direct delivery.
+func (b *Bus) WaitDirect(d time.Duration) { b.publisher.direct.wait.Store(int64(d)) }
 
 // StillThere is for tests.
 func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64,
 	found int, err error) {
-	return b.stillThere(ctx, people, partition, from, upTo)
+	return b.inbox.reader.stillThere(ctx, fromClients, partition, from, upTo)
 }
 
-// Offered counts the partitions for which results may come by the short way.
+// Offered counts the partitions whose results may be delivered directly.
 func (b *Bus) Offered() int {
-	b.back.mu.Lock()
-	defer b.back.mu.Unlock()
-	return len(b.back.receivers)
+	results := b.inbox.results
+	results.mu.Lock()
+	defer results.mu.Unlock()
+	return len(results.takers)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,69 +13,69 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// flight is one attempt to publish messages. Those whose order counts wait for each other; all
-// others are on their way together.
+// flight is one attempt to publish messages. Messages whose order counts wait for each other; all
+// others are in flight together.
 type flight struct {
-	b       *Bus
-	ctx     context.Context
-	refused *broker.Refused
-	strain  int
-	stopped error // why nothing can be sent any more
+	p          *publisher
+	ctx        context.Context
+	refused    *broker.Refused
+	congestion int
+	stopped    error // why no message can be sent any more
 
-	sent   []sent              // in this order
-	flying int                 // how many of them have not landed
-	landed chan landed         // what has become of them
-	tick   *time.Ticker        // when to look for what is late
-	behind map[string][]letter // instances that have a message on its way whose order counts, with what waits for it
-	free   []letter            // what has waited, or has to take the other way, and may go now
-	late   map[string]bool     // instances of which a message failed: those after it must not be stored before it
-	failed []events.Wire       // may be tried again; in order, for each instance
-	bundle map[string][]letter // results, or work, that are to be sent together, by where they go
-	last   error
+	sent     []sent                // in this order
+	inFlight int                   // number of messages in flight
+	outcomes chan publishResult    // the outcomes of messages
+	tick     *time.Ticker          // when to look for late answers
+	behind   map[string][]outgoing // instances with an ordered message in flight, and the messages that wait for it
+	free     []outgoing            // messages to send now: they have waited, or direct delivery has failed
+	late     map[string]bool       // instances of which a message failed: those after it must not be stored before it
+	failed   []events.Wire         // for the next attempt; in order, for each instance
+	bundle   map[string][]outgoing // results, or tasks, to send together, by their subject
+	last     error
 }
 
-// letter is a message, with its instance if the order counts.
-type letter struct {
+// outgoing is a message of a flight, with its instance if its order counts.
+type outgoing struct {
 	wire     events.Wire
 	instance string
-	short    bool // it goes by the short way
+	direct   bool // it goes by direct delivery
 }
 
 // sent is a message that was sent.
 type sent struct {
-	letter
+	outgoing
 	to    string // the subject it was sent on
 	token uint64 // of the answer
 	cost  int64
-	over  bool // it has landed
+	over  bool // its outcome is known
 }
 
-// publishOnce publishes once, and gives those that may be tried again, in their order, with the
-// last reason.
-func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire,
+// publishOnce makes one attempt to publish. It returns the messages to try again, in their order,
+// with the last error.
+func (p *publisher) publishOnce(ctx context.Context, messages []events.Wire,
 	refused *broker.Refused) (failed []events.Wire, last error) {
 	f := flight{
-		b: b, ctx: ctx, refused: refused, strain: b.strain.now(),
-		sent: make([]sent, 0, len(messages)), landed: make(chan landed, len(messages)),
+		p: p, ctx: ctx, refused: refused, congestion: p.congestion.now(),
+		sent: make([]sent, 0, len(messages)), outcomes: make(chan publishResult, len(messages)),
 	}
 	defer f.end()
 	for _, w := range messages {
 		for len(f.free) > 0 {
 			f.send(f.next())
 		}
-		w, passes := b.passes(w)
-		l := letter{wire: w, short: passes || b.goesShort(w)}
-		if err := b.canTake(w.Subject); err != nil {
+		w, way := p.direct.wayOf(w)
+		l := outgoing{wire: w, direct: way != stored}
+		if err := p.canTake(w.Subject); err != nil {
 			f.refuse(l, err)
 			continue
 		}
-		if passes || l.short && takesMany(w.Back) && len(w.Body) <= largeResult {
+		if way == bundled {
 			f.gather(l)
 			continue
 		}
-		l.instance = b.inOrder(w)
+		l.instance = p.inOrder(w)
 		if l.instance != "" && f.behind == nil { // what services send to each other has none
-			f.behind, f.late = make(map[string][]letter), make(map[string]bool)
+			f.behind, f.late = make(map[string][]outgoing), make(map[string]bool)
 		}
 		waiting, flies := f.behind[l.instance]
 		switch {
@@ -91,20 +90,20 @@ func (b *Bus) publishOnce(ctx context.Context, messages []events.Wire,
 	for back := range f.bundle {
 		f.sendBundle(back)
 	}
-	for f.flying > 0 || len(f.free) > 0 {
+	for f.inFlight > 0 || len(f.free) > 0 {
 		if len(f.free) > 0 {
 			f.send(f.next())
 		} else {
-			f.land()
+			f.await()
 		}
 	}
-	if slices.ContainsFunc(f.sent, func(s sent) bool { return !s.short }) {
-		b.strain.note(errors.Is(f.last, errUnanswered))
+	if slices.ContainsFunc(f.sent, func(s sent) bool { return !s.direct }) {
+		p.congestion.note(errors.Is(f.last, errUnanswered))
 	}
 	return f.failed, f.last
 }
 
-func (f *flight) next() letter {
+func (f *flight) next() outgoing {
 	l := f.free[0]
 	f.free = f.free[1:]
 	return l
@@ -116,8 +115,8 @@ func (f *flight) end() {
 	}
 }
 
-// send sends a message. If its order counts, those after it wait until it has landed.
-func (f *flight) send(l letter) {
+// send sends a message. If its order counts, the messages after it wait until it has landed.
+func (f *flight) send(l outgoing) {
 	if f.stopped != nil {
 		f.fail(l, f.stopped)
 		return
@@ -126,23 +125,23 @@ func (f *flight) send(l letter) {
 		f.behind[l.instance] = nil
 	}
 	var m *nats.Msg
-	if l.short {
-		m = short(l.wire)
+	if l.direct {
+		m = directMessage(l.wire)
 	} else {
-		m = f.b.message(l.wire, time.Now())
+		m = f.p.message(l.wire, time.Now())
 	}
-	var cost int64 // what goes by the short way takes nothing from the broker
-	if !l.short {
-		cost = min((int64(m.Size())+messageCost)<<f.strain, window)
+	var cost int64 // what goes by direct delivery takes nothing from the broker
+	if !l.direct {
+		cost = min((int64(m.Size())+messageCost)<<f.congestion, window)
 	}
 	err := f.acquire(cost)
 	if err == nil {
-		if err = f.launch(l, m, cost); err == nil {
+		if err = f.start(l, m, cost); err == nil {
 			return
 		}
-		f.b.window.Release(cost)
+		f.p.window.Release(cost)
 	}
-	if l.short { // the way through the stream is another one
+	if l.direct { // the way through the stream is another one
 		f.free = append(f.free, l.throughTheStream(errNotHere))
 		return
 	}
@@ -154,57 +153,54 @@ func (f *flight) send(l letter) {
 	f.fail(l, err)
 }
 
-// patience is how long an answer is waited for.
-func (b *Bus) patience(short bool) time.Duration {
-	if d := b.shortWait.Load(); short && d > 0 {
-		return time.Duration(d)
+// patience is how long a flight waits for an answer.
+func (p *publisher) patience(short bool) time.Duration {
+	if short {
+		return p.direct.patience()
 	}
 	return publishWait
 }
 
-// launch sends a message for which there is room. If it fails, it is as if it had never been there.
-func (f *flight) launch(l letter, m *nats.Msg, cost int64) (err error) {
-	s := sent{letter: l, to: m.Subject, cost: cost}
-	s.token, m.Reply, err = f.b.answers.expect(f.b.nc,
-		&awaited{to: f.landed, n: len(f.sent), short: l.short, until: time.Now().Add(f.b.patience(l.short))})
+// launch sends a message for which there is room. If launch fails, the flight has no trace of it.
+func (f *flight) start(l outgoing, m *nats.Msg, cost int64) (err error) {
+	s := sent{outgoing: l, to: m.Subject, cost: cost}
+	s.token, m.Reply, err = f.p.answers.expect(f.p.nc,
+		&awaited{to: f.outcomes, n: len(f.sent), short: l.direct, until: time.Now().Add(f.p.patience(l.direct))})
 	if err != nil {
 		return err
 	}
-	if err = f.b.nc.PublishMsg(m); err != nil && f.b.answers.forget(s.token, false) != nil {
+	if err = f.p.nc.PublishMsg(m); err != nil && f.p.answers.forget(s.token, false) != nil {
 		return err
 	}
-	// It is on its way, or the connection broke meanwhile, and that is told like an answer.
+	// It is in flight, or the connection broke meanwhile, which counts as an answer.
 	f.sent = append(f.sent, s)
-	f.flying++
-	f.b.noteQueue(l.wire.Subject)
+	f.inFlight++
+	f.p.queues.noteQueue(l.wire.Subject)
 	return nil
 }
 
-// throughTheStream is what is sent instead of what has not been settled by the short way.
-func (l letter) throughTheStream(why error) letter {
-	if l.wire.Pass {
-		return letter{wire: notSettled(l.wire, why), instance: l.instance}
-	}
-	return letter{wire: throughTheStream(l.wire, why), instance: l.instance}
+// throughTheStream returns the message to send if direct delivery has not settled this one.
+func (l outgoing) throughTheStream(why error) outgoing {
+	return outgoing{wire: fallback(l.wire, why), instance: l.instance}
 }
 
-// gather keeps a result, or work, until it is sent with others.
-func (f *flight) gather(l letter) {
+// gather keeps a result, or a task, until it is sent with others.
+func (f *flight) gather(l outgoing) {
 	if f.bundle == nil {
-		f.bundle = make(map[string][]letter)
+		f.bundle = make(map[string][]outgoing)
 	}
-	back := l.wire.Back
+	back := l.wire.DirectTo
 	if f.bundle[back] = append(f.bundle[back], l); len(f.bundle[back]) == maxBundle {
 		f.sendBundle(back)
 	}
 }
 
-// sendBundle sends the results, or the work, that go by a short way. Work goes in a bundle even if
-// it is alone, as its answer may say more.
+// sendBundle sends the results, or the tasks, for direct delivery to one subject. Even a single
+// task goes in a bundle, because the answer to a bundle may say more.
 func (f *flight) sendBundle(back string) {
 	results := f.bundle[back]
 	f.bundle[back] = nil
-	most := min(maxBundleBytes, int(f.b.nc.MaxPayload())/2)
+	most := min(maxBundleBytes, int(f.p.nc.MaxPayload())/2)
 	for len(results) > 0 {
 		var body []byte
 		n := 0
@@ -212,9 +208,9 @@ func (f *flight) sendBundle(back string) {
 			body = appendResult(body, results[n].wire)
 			n++
 		}
-		if n == 1 && !results[0].wire.Pass {
+		if n == 1 && !results[0].wire.Direct {
 			f.send(results[0])
-		} else if err := f.launchBundle(back, results[:n], body); err != nil {
+		} else if err := f.startBundle(back, results[:n], body); err != nil {
 			for _, l := range results[:n] {
 				f.free = append(f.free, l.throughTheStream(errNotHere))
 			}
@@ -223,24 +219,20 @@ func (f *flight) sendBundle(back string) {
 	}
 }
 
-// launchBundle sends results together. If it fails, it is as if they had never been there.
-func (f *flight) launchBundle(back string, results []letter, body []byte) error {
-	token, reply, err := f.b.answers.expect(f.b.nc, &awaited{to: f.landed, n: len(f.sent), short: true,
-		until: time.Now().Add(f.b.patience(true)), said: nothingSaid(len(results))})
+// startBundle sends results together. If startBundle fails, the flight has no trace of them.
+func (f *flight) startBundle(back string, results []outgoing, body []byte) error {
+	token, reply, err := f.p.answers.expect(f.p.nc, &awaited{to: f.outcomes, n: len(f.sent), short: true,
+		until: time.Now().Add(f.p.patience(true)), said: nothingSaid(len(results))})
 	if err != nil {
 		return err
 	}
-	m := &nats.Msg{Subject: back, Reply: reply,
-		Header: nats.Header{headerResults: {strconv.Itoa(len(results))}}, Data: body}
-	if results[0].wire.Pass {
-		m.Header[headerPassedAt] = []string{time.Now().UTC().Format(time.RFC3339Nano)}
-	}
-	if err = f.b.nc.PublishMsg(m); err != nil && f.b.answers.forget(token, false) != nil {
+	m := bundleMessage(back, reply, len(results), results[0].wire.Direct, body, time.Now())
+	if err = f.p.nc.PublishMsg(m); err != nil && f.p.answers.forget(token, false) != nil {
 		return err
 	}
 	for _, l := range results {
-		f.sent = append(f.sent, sent{letter: l, to: back, token: token})
-		f.flying++
+		f.sent = append(f.sent, sent{outgoing: l, to: back, token: token})
+		f.inFlight++
 	}
 	return nil
 }
@@ -250,20 +242,20 @@ func (f *flight) acquire(cost int64) error {
 	if cost == 0 {
 		return nil
 	}
-	for !f.b.window.TryAcquire(cost) {
-		if f.flying == 0 {
-			return f.b.window.Acquire(f.ctx, cost)
+	for !f.p.window.TryAcquire(cost) {
+		if f.inFlight == 0 {
+			return f.p.window.Acquire(f.ctx, cost)
 		}
-		f.land() // first what this call holds itself: two calls must not wait for each other
+		f.await() // first the messages of this call: two calls must not wait for each other
 	}
 	return nil
 }
 
-// land waits until something is known of a message that is on its way.
-func (f *flight) land() {
+// land waits for the outcome of a message in flight.
+func (f *flight) await() {
 	select {
-	case x := <-f.landed:
-		f.touchDown(x)
+	case x := <-f.outcomes:
+		f.finish(x)
 		return
 	default:
 	}
@@ -271,79 +263,79 @@ func (f *flight) land() {
 		f.tick = time.NewTicker(publishWait / 12)
 	}
 	select {
-	case x := <-f.landed:
-		f.touchDown(x)
+	case x := <-f.outcomes:
+		f.finish(x)
 	case <-f.tick.C:
 		if f.isLate() {
-			// this process may have stood still, and have the answers without having read them
-			f.b.answers.catchUp(f.b.nc)
+			// The process may have been frozen, and not have read answers that have arrived.
+			f.p.answers.catchUp(f.p.nc)
 			f.giveUp(errUnanswered, true)
 		}
 	case <-f.ctx.Done():
 		f.giveUp(context.Cause(f.ctx), false)
-	case <-f.b.ctx.Done():
+	case <-f.p.ctx.Done():
 		f.giveUp(nats.ErrConnectionClosed, false)
 	}
 }
 
-// isLate reports whether an answer should have come by now.
+// isLate reports whether an answer is late.
 func (f *flight) isLate() bool {
-	return slices.ContainsFunc(f.sent, func(s sent) bool { return !s.over && f.b.answers.isLate(s.token) })
+	return slices.ContainsFunc(f.sent, func(s sent) bool { return !s.over && f.p.answers.isLate(s.token) })
 }
 
-// giveUp waits no longer for what is on its way, or for what of that is late.
+// giveUp stops waiting for the messages in flight, or for the late ones only.
 func (f *flight) giveUp(why error, onlyLate bool) {
 	for n := range f.sent {
 		if s := &f.sent[n]; !s.over {
-			if w := f.b.answers.forget(s.token, onlyLate); w != nil {
-				f.touchDown(w.rest(why))
+			if w := f.p.answers.forget(s.token, onlyLate); w != nil {
+				f.finish(w.rest(why))
 			}
 		}
 	}
 }
 
-// touchDown does what is to be done when it is known what has become of messages.
-func (f *flight) touchDown(x landed) {
+// finish handles the outcomes of messages.
+func (f *flight) finish(x publishResult) {
 	if x.said == nil {
-		f.touchDownOne(x.n, x.err)
+		f.finishOne(x.n, x.err)
 		return
 	}
 	for i, letter := range x.said {
 		switch {
-		case letter == resultOpen:
+		case letter == outcomeOpen:
 		case x.err != nil:
-			f.touchDownOne(x.n+i, x.err)
+			f.finishOne(x.n+i, x.err)
 		default:
-			f.touchDownOne(x.n+i, readBundled(letter, x.by))
+			f.finishOne(x.n+i, readBundled(letter, x.by))
 		}
 	}
 }
 
-func (f *flight) touchDownOne(n int, err error) {
+func (f *flight) finishOne(n int, err error) {
 	s := &f.sent[n]
 	s.over = true
-	f.flying--
-	f.b.window.Release(s.cost)
-	if errors.Is(err, errUnanswered) && f.b.denied.publishing(s.to) {
+	f.inFlight--
+	f.p.window.Release(s.cost)
+	if errors.Is(err, errUnanswered) && f.p.denied.publishing(s.to) {
 		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.to)
 	}
 	switch {
 	case err == nil:
-		if s.short {
-			f.b.ways.taken.Add(1)
+		if s.direct {
+			f.p.direct.routes.taken.Add(1)
 		}
 		f.release(s.instance)
-	case s.short && f.ctx.Err() == nil && f.b.ctx.Err() == nil:
-		f.b.ways.refused(s.wire, err)
+	case s.direct && f.ctx.Err() == nil && f.p.ctx.Err() == nil:
+		f.p.direct.routes.refused(s.wire, err)
 		f.free = append(f.free, s.throughTheStream(err))
 	case permanent(err):
-		f.refuse(s.letter, err)
+		f.refuse(s.outgoing, err)
 	default:
-		f.fail(s.letter, err)
+		f.fail(s.outgoing, err)
 	}
 }
 
-// release lets the next message of an instance go.
+// release frees the next message of an instance.
 func (f *flight) release(instance string) {
 	waiting := f.behind[instance]
 	if len(waiting) == 0 {
@@ -354,15 +346,15 @@ func (f *flight) release(instance string) {
 	f.behind[instance] = waiting[1:]
 }
 
-// refuse gives up a message. Those behind it do not suffer.
-func (f *flight) refuse(l letter, why error) {
+// refuse gives up a message. The messages behind it continue.
+func (f *flight) refuse(l outgoing, why error) {
 	f.refused.Messages, f.refused.Reasons = append(f.refused.Messages, l.wire), append(f.refused.Reasons, why)
 	f.release(l.instance)
 }
 
-// fail keeps a message for the next attempt, and all of its instance that come after it: they must
-// not be stored before it.
-func (f *flight) fail(l letter, why error) {
+// fail keeps a message for the next attempt, and all later messages of its instance, which must not
+// be stored before it.
+func (f *flight) fail(l outgoing, why error) {
 	f.failed, f.last = append(f.failed, l.wire), why
 	if l.instance == "" {
 		return

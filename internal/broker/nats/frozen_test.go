@@ -17,13 +17,13 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// A receiver that is frozen or cut off still counts for the broker until its requests are over, and
-// is handed every other message. Whoever has taken the partition over must not take the next ones
-// before those, which come again after the wait.
+// The broker still serves the requests of a frozen or disconnected receiver until they expire, and
+// delivers every other message to it. The new receiver of the partition must not take the next
+// messages before those, which are redelivered after the ack wait.
 func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	config := natsbroker.Config{Partitions: 1, InboxWait: time.Second}
+	config := natsbroker.Config{Partitions: 1, InboxAckWait: time.Second}
 	to, from := natstest.Connect(t, server, config), natstest.Connect(t, server, config)
 	line := natstest.NewLine(t, server)
 	deaf := natstest.Connect(t, line, config)
@@ -31,7 +31,7 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	defer cancel()
 	receive := func(b *natsbroker.Bus, receivers int) chan broker.Delivery {
 		came := make(chan broker.Delivery, 100)
-		go b.Receive(ctx, 0, func(d broker.Delivery) { came <- d })
+		go func() { _ = b.Receive(ctx, 0, func(d broker.Delivery) { came <- d }) }()
 		natstest.Eventually(t, "it asks for messages", func() bool {
 			backlog, err := to.Backlog(t.Context(), 0)
 			return err == nil && backlog.Receivers == receivers
@@ -46,7 +46,7 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 		id := fmt.Sprint("m", i)
 		want = append(want, id)
 		if err := to.Publish(t.Context(),
-			events.Wire{Subject: "rondo.queue.q.i", Header: events.Header{events.HeaderMsgID: {id}}}); err != nil {
+			events.Wire{Subject: "rondo.mailbox.q.i", Header: events.Header{events.HeaderMsgID: {id}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,8 +55,8 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 		select {
 		case d := <-came:
 			d.Hold.Ack()
-			// A machine that stands still for a second hands out again what is acknowledged only
-			// after that. Each counts when it comes first.
+			// If the machine freezes for a second, messages that are acknowledged only after that
+			// are redelivered. The first delivery of each counts.
 			if id := d.Header[events.HeaderMsgID][0]; !slices.Contains(got, id) {
 				got = append(got, id)
 			}
@@ -69,8 +69,8 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 	}
 }
 
-// Any replica may be asked for many messages at once. One that is a little behind must not hide the
-// newest ones.
+// Any replica may answer a request for many messages. A replica that is a little behind must not
+// hide the newest ones.
 func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -79,14 +79,14 @@ func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	// Everything goes to the server but questions for many messages, which somebody answers who has
-	// none.
+	// A relay forwards all requests to the server, except those for many messages: it answers that
+	// there are none.
 	if _, err := nc.Subscribe("behind.>", func(m *nats.Msg) {
 		if bytes.Contains(m.Data, []byte(`"batch"`)) && strings.Contains(m.Subject, "DIRECT.GET") {
-			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}}})
+			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}}})
 			return
 		}
-		nc.PublishMsg(&nats.Msg{Subject: "$JS.API" + strings.TrimPrefix(m.Subject, "behind"), Reply: m.Reply,
+		_ = nc.PublishMsg(&nats.Msg{Subject: "$JS.API" + strings.TrimPrefix(m.Subject, "behind"), Reply: m.Reply,
 			Header: m.Header, Data: m.Data})
 	}); err != nil {
 		t.Fatal(err)

@@ -29,36 +29,35 @@ type handed struct {
 
 const accepted = "+OK"
 
-func (b *Bus) handoverSubject(name string) string {
-	return b.subject("notice", "handover", "to", events.EncodeToken(name))
-}
+// handovers hands deliveries over to other processes.
+type handovers struct{ *conn }
 
 // Handover implements broker.Handovers.
-func (b *Bus) Handover(ctx context.Context, to string, d broker.Delivery) error {
+func (hs *handovers) Handover(ctx context.Context, to string, d broker.Delivery) error {
 	o, err := originOf(d.Hold.AckSubject())
 	if err != nil {
 		return fmt.Errorf("hand over to %q: only this process can settle it: %w", to, err)
 	}
-	// The stream does not know that a result was handed out before by the short way, and who takes
-	// it over compares.
+	// The stream does not count an earlier direct delivery of a result, and adopt compares the
+	// numbers.
 	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Sequence, min(d.NumDelivered, o.deliveries), d.StoredAt,
 		d.Hold.AckSubject()})
 	if err != nil {
 		return err
 	}
-	m := nats.NewMsg(b.handoverSubject(to))
+	m := nats.NewMsg(hs.handoverSubject(to))
 	m.Header = nats.Header(maps.Clone(d.Header))
 	if m.Header == nil {
 		m.Header = nats.Header{}
 	}
 	m.Header[headerHanded] = []string{string(about)}
 	m.Data = d.Body
-	ctx, cancel := context.WithTimeout(ctx, b.config.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, hs.timeout)
 	defer cancel()
-	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	answer, err := hs.nc.RequestMsgWithContext(ctx, m)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("hand over to %q: %w", to, broker.ErrNobody)
+		return fmt.Errorf("hand over to %q: %w", to, broker.ErrNoResponders)
 	case err != nil:
 		return problem(fmt.Sprintf("hand over to %q", to), err)
 	case string(answer.Data) != accepted:
@@ -68,33 +67,33 @@ func (b *Bus) Handover(ctx context.Context, to string, d broker.Delivery) error 
 }
 
 // ReceiveHandovers implements broker.Handovers.
-func (b *Bus) ReceiveHandovers(name string, take func(broker.Delivery) error) (stop func(), err error) {
-	sub, err := b.nc.Subscribe(b.handoverSubject(name), func(m *nats.Msg) {
+func (hs *handovers) ReceiveHandovers(name string, take func(broker.Delivery) error) (stop func(), err error) {
+	sub, err := hs.nc.Subscribe(hs.handoverSubject(name), func(m *nats.Msg) {
 		answer := accepted
-		if d, err := b.adopt(m); err != nil {
+		if d, err := hs.adopt(m); err != nil {
 			answer = printable(err.Error())
 		} else if err := take(d); err != nil {
 			answer = printable(err.Error())
 		}
-		if !b.mayAnswer(m) {
+		if !hs.mayAnswer(m) {
 			return
 		}
-		_ = m.Respond([]byte(answer)) // if it is lost, two have it: whoever comes second changes nothing
+		_ = m.Respond([]byte(answer)) // if it is lost, two processes have the delivery; settling it twice is harmless
 	})
 	if err != nil {
 		return nil, problem("receive what is handed over", err)
 	}
 	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
-	if err := b.nc.FlushTimeout(b.config.Timeout); err != nil {
+	if err := hs.nc.FlushTimeout(hs.timeout); err != nil {
 		stop()
 		return nil, problem("receive what is handed over", err)
 	}
 	return stop, nil
 }
 
-// adopt makes a delivery of what was handed over. Whoever hands over may be anybody who may publish
-// there: it must not make us settle what is none of ours.
-func (b *Bus) adopt(m *nats.Msg) (broker.Delivery, error) {
+// adopt makes a Delivery of a message that was handed over. Any user with permission to publish
+// there may have sent it: it must not make this process settle a message of another system.
+func (hs *handovers) adopt(m *nats.Msg) (broker.Delivery, error) {
 	var about handed
 	if err := json.Unmarshal([]byte(m.Header.Get(headerHanded)), &about); err != nil {
 		return broker.Delivery{}, fmt.Errorf("header %s: %w", headerHanded, err)
@@ -103,10 +102,10 @@ func (b *Bus) adopt(m *nats.Msg) (broker.Delivery, error) {
 	if err != nil {
 		return broker.Delivery{}, err
 	}
-	if o.stream != b.names.inbox && o.stream != b.names.work {
+	if o.stream != hs.names.inbox && o.stream != hs.names.work {
 		return broker.Delivery{}, fmt.Errorf("%q acknowledges a message of another system", about.Token)
 	}
-	if err := b.canTake(about.Subject); err != nil {
+	if err := hs.canTake(about.Subject); err != nil {
 		return broker.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
 	}
 	if o.place != about.Sequence || about.NumDelivered < 1 || about.NumDelivered > o.deliveries ||
@@ -119,6 +118,6 @@ func (b *Bus) adopt(m *nats.Msg) (broker.Delivery, error) {
 	return broker.Delivery{
 		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Sequence: about.Sequence,
 		NumDelivered: about.NumDelivered,
-		StoredAt:     o.stored, Hold: hold{b.nc, about.Token},
+		StoredAt:     o.stored, Hold: hold{hs.nc, about.Token},
 	}, nil
 }

@@ -20,24 +20,24 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file publishes every header that NATS or Rondo know under every subject that a client or a
-// worker may publish on, with the shipped permissions, and says what each does. docs/security.md
-// shows the same table.
+// This file publishes every header that NATS or Rondo knows on every subject that a client or a
+// worker may publish on, with the shipped permissions, and defines the effect of each.
+// docs/security.md shows the same table.
 
-// hostile is a header with a value that would do harm if it counted. What it comes with is there
-// for it only.
+// hostile is a header with a value that would do harm if it took effect, and the headers that it
+// needs.
 type hostile struct {
 	name  string
 	value string
 	with  nats.Header
 }
 
-// victims are the messages of others that are stored before. Their ids are known to everybody.
-var victims = []string{"rondo.start.o.victim", "rondo.queue.notes.victim", "rondo.event.e.victim"}
+// victims are messages of other clients, stored before. All clients know their ids.
+var victims = []string{"rondo.start.o.victim", "rondo.mailbox.notes.victim", "rondo.event.e.victim"}
 
 func hostileHeaders() []hostile {
 	soon := "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
-	forged := nats.Header{"Nats-Schedule-Target": {"rondo.work-done.1-2.victim"}, events.HeaderIncarnation: {"l"}}
+	forged := nats.Header{"Nats-Schedule-Target": {"rondo.task-done.1-2.victim"}, events.HeaderIncarnation: {"l"}}
 	return []hostile{
 		{"Nats-Rollup", "all", nil},
 		{"Nats-Rollup", "sub", nil},
@@ -45,7 +45,7 @@ func hostileHeaders() []hostile {
 		{"Nats-Schedule", "@every 1s", forged},
 		{"Nats-Schedule-Next", "purge", nats.Header{"Nats-Scheduler": {"rondo.later.start.o.victim"}}},
 		{"Nats-Scheduler", "rondo.later.timer-due.1-3.victim", nil},
-		{"Nats-Schedule-Target", "rondo.work-done.1-2.victim", nil},
+		{"Nats-Schedule-Target", "rondo.task-done.1-2.victim", nil},
 		{"Nats-TTL", "1s", nil},
 		{"Nats-Expected-Stream", "OTHER", nil},
 		{"Nats-Expected-Last-Sequence", "1", nil},
@@ -62,12 +62,12 @@ func hostileHeaders() []hostile {
 		{"Status", "100", nil},
 		{events.HeaderParent, "1-2.l.victim", nil},
 		{events.HeaderHeld, "somebody", nil},
-		{events.HeaderBack, "rondo.notice.handover.to.results-x", nil},
+		{events.HeaderDirectReply, "rondo.notification.handover.to.results-x", nil},
 		{"Rondo-Again", "true", nil},
 		{"Rondo-Handed", "{}", nil},
-		{"Rondo-Passed-At", "2001-01-01T00:00:00Z", nil},
+		{"Rondo-Direct-At", "2001-01-01T00:00:00Z", nil},
 		{"Rondo-Results", "2", nil},
-		{"Rondo-Subject", "rondo.work-done.1-2.victim", nil},
+		{"Rondo-Subject", "rondo.task-done.1-2.victim", nil},
 		{"Rondo-Accepted", "999999@9999999999999999", nil},
 		{"Rondo-Fired", "2001-01-01T00:00:00Z", nil},
 		{"Rondo-Schedule", "nightly", nats.Header{"Rondo-Schedule-Revision": {"1"}}},
@@ -75,30 +75,30 @@ func hostileHeaders() []hostile {
 	}
 }
 
-// roles are who publishes, and under which subjects. What a worker says of an instance must say of
-// which incarnation.
+// roles are the publishing users, with the subjects on which they publish. A worker's message about
+// an instance must name the incarnation.
 var roles = []struct {
 	file, setup, user, inbox string
 	subjects                 []string
 }{
 	{"single.conf", "setup", "client", "_INBOX_client", []string{"rondo.start.o.own", "rondo.event.e.own",
-		"rondo.queue.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
+		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
 	{"tenants.conf", "shop-setup", "shop-client", "", []string{"rondo.start.o.own", "rondo.event.e.own",
-		"rondo.queue.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
+		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
 	{"single.conf", "setup", "worker", "_INBOX_worker",
-		[]string{"rondo.work-begun.1-2.own", "rondo.work-done.1-2.own", "rondo.work-failed.1-2.own"}},
+		[]string{"rondo.task-begun.1-2.own", "rondo.task-done.1-2.own", "rondo.task-failed.1-2.own"}},
 }
 
-// What becomes of a header: NATS refuses the message; the message is what it would be without; or
-// the header does something, to its own message only.
+// The effects of a header: NATS refuses the message; the header changes nothing; or it has an
+// effect, on its own message only.
 const (
 	refused = "refused"
 	ignored = "ignored"
 	counts  = "counts"
 )
 
-// outcomes are the headers that are not ignored. A client has nothing of what only services may
-// say; a worker may say that its own result was delivered before.
+// outcomes are the headers that are not ignored. No header of a client has an effect that is for
+// services only; a worker may claim that its own result was delivered before.
 var outcomes = map[string]string{
 	"Nats-Rollup": refused, "Nats-Schedule": refused, "Nats-Schedule-Next": refused, "Nats-Scheduler": refused,
 	"Nats-TTL":             refused,
@@ -118,9 +118,9 @@ func outcomeFor(user, header string) string {
 	return ignored
 }
 
-// TestHeadersOfEachRole tries each header under each subject with the permissions of each role. It
-// compares what arrives with what arrives without the header, and finds whether anything of others
-// has changed.
+// TestHeadersOfEachRole tries each header on each subject with the permissions of each role. It
+// compares the delivery with the one without the header, and checks that no message of others has
+// changed.
 func TestHeadersOfEachRole(t *testing.T) {
 	t.Parallel()
 	for _, role := range roles {
@@ -190,7 +190,7 @@ func TestHeadersOfEachRole(t *testing.T) {
 					}
 				}
 			}
-			<-time.After(1500 * time.Millisecond) // what a schedule would publish is there by then
+			<-time.After(1500 * time.Millisecond) // a schedule would have published by then
 			if after := countsOf(t, s, role.setup); !maps.Equal(after, before) {
 				t.Errorf("others have stored %v, and now there is %v", before, after)
 			}
@@ -198,7 +198,7 @@ func TestHeadersOfEachRole(t *testing.T) {
 	}
 }
 
-// countsOf counts what streams hold, by subject.
+// countsOf counts the messages in streams, by subject.
 func countsOf(t *testing.T, s *embedded.Server, user string) map[string]uint64 {
 	t.Helper()
 	js, err := jetstream.New(intrude(t, s, user).nc)
@@ -206,7 +206,7 @@ func countsOf(t *testing.T, s *embedded.Server, user string) map[string]uint64 {
 		t.Fatal(err)
 	}
 	all := make(map[string]uint64)
-	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "RONDO_DEAD"} {
+	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_TASKS", "RONDO_DEAD"} {
 		st, err := js.Stream(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func countsOf(t *testing.T, s *embedded.Server, user string) map[string]uint64 {
 	return all
 }
 
-// userConnection is a user's own connection, as a program in any language has it.
+// userConnection is a connection of a user, without Rondo's code.
 func userConnection(t *testing.T, s *embedded.Server, user, inbox string) *nats.Conn {
 	t.Helper()
 	opts := []nats.Option{nats.UserInfo(user, user), nats.NoReconnect()}
@@ -239,7 +239,7 @@ func userConnection(t *testing.T, s *embedded.Server, user, inbox string) *nats.
 	return nc
 }
 
-// drain acknowledges all that is in the inbox.
+// drain acknowledges all messages in the inbox.
 func drain(t *testing.T, b *natsbroker.Bus) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -256,10 +256,10 @@ func drain(t *testing.T, b *natsbroker.Bus) {
 	}
 }
 
-// arrival is what an orchestrator makes of a message.
+// arrival is a message as an orchestrator decodes it.
 type arrival struct{ subject, what string }
 
-// arrivalsOf receives until the test ends, and acknowledges what is not the victims'.
+// arrivalsOf receives until the test ends, and acknowledges all messages but those of the victims.
 func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -271,7 +271,7 @@ func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 			}
 			d.Hold.Ack()
 			m, err := events.Decode("rondo", d.Subject, d.Header, d.Body, "no id")
-			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.NumDelivered, d.NotBefore, d.Passed,
+			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.NumDelivered, d.NotBefore, d.Direct,
 				d.Scheduled, m.ID, d.Body, m.Content, err)}
 		})
 		close(came)
@@ -285,7 +285,8 @@ func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 	return came
 }
 
-// TestDocumentedHeadersAreTheTestedOnes compares the table in docs/security.md with what was tried.
+// TestDocumentedHeadersAreTheTestedOnes compares the table in docs/security.md with the tested
+// headers.
 func TestDocumentedHeadersAreTheTestedOnes(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/security.md")
@@ -304,8 +305,8 @@ func TestDocumentedHeadersAreTheTestedOnes(t *testing.T) {
 	}
 }
 
-// A client removes nothing of what waits for its time: timers of any instance, delayed starts of
-// others, schedules.
+// A client removes no delayed message: no timer of any instance, no delayed start of other clients,
+// no schedule.
 func TestClientsRemoveNothingThatIsForLater(t *testing.T) {
 	t.Parallel()
 	for _, role := range roles[:2] {
@@ -320,7 +321,7 @@ func TestClientsRemoveNothingThatIsForLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range ps.All() {
-				// what is wrong with it shows below
+				// its errors show below
 				go func() { _ = b.Receive(ctx, p, func(d broker.Delivery) { d.Hold.Ack() }) }()
 			}
 			others := []events.Wire{

@@ -34,12 +34,12 @@ func TestServersThatAreTooOldAreRefused(t *testing.T) {
 }
 
 func TestConsumerNamesTellQueuesApart(t *testing.T) {
-	names := make(map[string]broker.Queue)
+	names := make(map[string]broker.TaskQueueName)
 	words := []string{"", "_", "__", "a", "a_b", "a/b", "%5F", "%2F", "ü", strings.Repeat("é", 64),
 		strings.Repeat("é", 63) + "x", strings.Repeat("a", 128)}
 	for _, tag := range words {
 		for _, activity := range words[1:] {
-			q := broker.Queue{Tag: tag, Activity: activity}
+			q := broker.TaskQueueName{Tag: tag, Activity: activity}
 			name := ConsumerOf(q)
 			if other, ok := names[name]; ok {
 				t.Errorf("%q is the name for %q and %q", name, q, other)
@@ -51,19 +51,19 @@ func TestConsumerNamesTellQueuesApart(t *testing.T) {
 	}
 }
 
-func testBus() *Bus { return &Bus{names: namesOf("rondo")} }
+func testConn() *conn { return &conn{names: namesOf("rondo")} }
 
-// FuzzAdopt hands over what anybody may send.
+// FuzzAdopt hands over deliveries as any client may send them.
 func FuzzAdopt(f *testing.F) {
 	f.Add(`{"subject":"rondo.event.e.i","partition":1,"place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"}`)
-	f.Add(`{"subject":"rondo.work.t.a.1-2.i","place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK._.hash.RONDO_WORK.w_t_a.2.5.1.1704067200000000000.0.x"}`)
+	f.Add(`{"subject":"rondo.task.t.a.1-2.i","place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK._.hash.RONDO_TASKS.w_t_a.2.5.1.1704067200000000000.0.x"}`)
 	f.Add(`{"token":"$JS.ACK.OTHER.c.1.1.1.1.1"}`)
 	f.Add(`{"token":"rondo.event.e.i"}`)
 	f.Add(`{}`)
 	f.Add(`[`)
-	b := testBus()
+	hs := &handovers{testConn()}
 	f.Fuzz(func(t *testing.T, about string) {
-		d, err := b.adopt(&nats.Msg{Header: nats.Header{headerHanded: {about}}})
+		d, err := hs.adopt(&nats.Msg{Header: nats.Header{headerHanded: {about}}})
 		if err != nil {
 			return
 		}
@@ -78,18 +78,18 @@ func FuzzAdopt(f *testing.F) {
 	})
 }
 
-// FuzzDelivery receives what anybody may publish.
+// FuzzDelivery receives messages as any client may publish them.
 func FuzzDelivery(f *testing.F) {
 	const reply = "$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"
 	f.Add(reply, "rondo.p.1.event.e.i", "2024-01-01T00:00:00Z", "id")
-	f.Add("$JS.ACK._.hash.RONDO.p-1.1.5.1.1704067200000000000.0.x", "rondo.work.t.a.1-2.i", "", "")
+	f.Add("$JS.ACK._.hash.RONDO.p-1.1.5.1.1704067200000000000.0.x", "rondo.task.t.a.1-2.i", "", "")
 	f.Add("$JS.ACK.RONDO.p-1.99999999999999999999.5.1.-1.0", "rondo.p.x", "9999-99-99", "\x00")
 	f.Add(reply, "p.1.event", "20000-01-01T00:00:00Z", "id")
-	b := testBus()
+	c := testConn()
 	f.Fuzz(func(t *testing.T, reply, subject, notBefore, id string) {
 		m := &nats.Msg{Subject: subject, Reply: reply,
 			Header: nats.Header{headerNotBefore: {notBefore}, events.HeaderMsgID: {id}, "Other": {"x"}}}
-		d, _, at, err := b.delivery(m)
+		d, _, at, err := c.delivery(m)
 		if err != nil {
 			return
 		}
@@ -134,7 +134,7 @@ func TestOrderOfWhatWasLeft(t *testing.T) {
 	}
 }
 
-// What came for one request is taken before what comes for the next one, however slow this process
+// Messages for one request are taken before messages for the next one, however slow this process
 // is.
 func TestAskingAnewKeepsTheOrder(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
@@ -147,7 +147,7 @@ func TestAskingAnewKeepsTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := b.receiver(people, 0)
+	r := b.receiver(fromClients, 0)
 	if err := r.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestAskingAnewKeepsTheOrder(t *testing.T) {
 	for range times * each {
 		d, ok, err := r.pop()
 		for ; !ok && err == nil; d, ok, err = r.pop() {
-			<-r.ready
+			<-r.queue.ready
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestWithdrawalsAreNotOvertaken(t *testing.T) {
 	}
 }
 
-// What there is no room for now may be stored later; what makes no sense never is.
+// A message may be stored later if only room is missing; an invalid message is refused for good.
 func TestWhatIsRefusedForGood(t *testing.T) {
 	for err, want := range map[error]bool{
 		&jetstream.APIError{Code: 400, ErrorCode: 10002}: false,
@@ -215,10 +215,10 @@ func TestWhatIsRefusedForGood(t *testing.T) {
 }
 
 func TestAskAgain(t *testing.T) {
-	b := &Bus{}
+	b := &conn{}
 	busy, wrong := &jetstream.APIError{Code: 503}, &jetstream.APIError{Code: 400}
 	for name, c := range map[string]struct {
-		said  []error // nil is an answer, a timeout is silence
+		said  []error // nil is an answer, a timeout is none
 		want  error
 		asked int
 		took  time.Duration
@@ -266,8 +266,8 @@ func TestAskAgain(t *testing.T) {
 	})
 }
 
-// TestAnswersAreRead reads what the broker says about a message, in the form that is usual and in
-// others, and what is said by the short way. Neither counts for the other.
+// TestAnswersAreRead parses the broker's answers to a message, in the usual form and in others, and
+// answers to direct deliveries. Neither counts for the other.
 func TestAnswersAreRead(t *testing.T) {
 	t.Parallel()
 	full := &jetstream.APIError{Code: 503, ErrorCode: 1, Description: "x"}
@@ -295,7 +295,7 @@ func TestAnswersAreRead(t *testing.T) {
 		for short, want := range map[bool]error{false: want.stream, true: want.short} {
 			if err := readAnswer(&nats.Msg{Data: []byte(said)}, short); !errors.Is(err, want) ||
 				err == nil && want != nil {
-				t.Errorf("%s, by the short way %v: %v, want %v", said, short, err, want)
+				t.Errorf("%s, by direct delivery %v: %v, want %v", said, short, err, want)
 			}
 		}
 	}
@@ -305,23 +305,23 @@ func TestAnswersAreRead(t *testing.T) {
 	}
 }
 
-// TestWaysAreAvoided avoids a way for the longest of the times for which there was a reason.
+// TestWaysAreAvoided avoids a subject for the longest of the times for which there was a reason.
 func TestWaysAreAvoided(t *testing.T) {
 	t.Parallel()
-	var w ways
+	var w directRoutes
 	for _, why := range []error{errNotHere, errReturned, nats.ErrDisconnected} {
-		if w.refused(events.Wire{Back: "a"}, why); !w.may("a") {
+		if w.refused(events.Wire{DirectTo: "a"}, why); !w.may("a") {
 			t.Errorf("after %v it is avoided", why)
 		}
 	}
 	for _, why := range []error{nats.ErrPermissionViolation, errUnanswered, errBusy} {
-		w.refused(events.Wire{Back: "a"}, why)
+		w.refused(events.Wire{DirectTo: "a"}, why)
 	}
 	if left := time.Until(w.avoid["a"]); left < avoidDenied/2 || w.may("a") {
 		t.Errorf("it is avoided for %v", left)
 	}
 	for i := range 2 * maxAvoided {
-		w.refused(events.Wire{Back: fmt.Sprint("b", i)}, errUnanswered)
+		w.refused(events.Wire{DirectTo: fmt.Sprint("b", i)}, errUnanswered)
 	}
 	if len(w.avoid) > maxAvoided {
 		t.Errorf("%d are remembered", len(w.avoid))

@@ -13,12 +13,13 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// What the broker sends into a connection that breaks comes again only after the wait. Newer
-// messages of the same instance must not come before it; those of others need not wait.
+// Messages that the broker sends into a broken connection are redelivered only after the ack wait.
+// Newer messages of the same instance must not arrive before them; messages of other instances need
+// not wait.
 func TestWhatABrokenConnectionLosesKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	config := natsbroker.Config{Partitions: 1, InboxWait: 6 * time.Second}
+	config := natsbroker.Config{Partitions: 1, InboxAckWait: 6 * time.Second}
 	to := natstest.Connect(t, server, config)
 	line := natstest.NewLine(t, server)
 	from := natstest.Connect(t, line, config)

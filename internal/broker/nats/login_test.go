@@ -27,7 +27,7 @@ import (
 	"github.com/rondo-run/rondo/internal/natstest"
 )
 
-// connects connects, or wants that it fails.
+// connects checks that a connection succeeds, or fails.
 func connects(t *testing.T, s *embedded.Server, fine bool, config natsbroker.Config) {
 	t.Helper()
 	if _, err := natstest.TryConnect(t, s, config); (err == nil) != fine {
@@ -38,12 +38,12 @@ func connects(t *testing.T, s *embedded.Server, fine bool, config natsbroker.Con
 func TestTokenAndUser(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, `authorization { token: "s3cr3t" }`)})
-	connects(t, s, true, natsbroker.Config{Token: "s3cr3t"})
-	connects(t, s, false, natsbroker.Config{Token: "other"})
+	connects(t, s, true, natsbroker.Config{Login: natsbroker.Login{Token: "s3cr3t"}})
+	connects(t, s, false, natsbroker.Config{Login: natsbroker.Login{Token: "other"}})
 	connects(t, s, true, natsbroker.Config{URLs: strings.Replace(s.URL(), "//", "//s3cr3t@", 1)})
 	s = natstest.StartWith(t, embedded.Options{Config: configFile(t, `authorization { user: me, password: "p w" }`)})
-	connects(t, s, true, natsbroker.Config{User: "me", Password: "p w"})
-	connects(t, s, false, natsbroker.Config{User: "me"})
+	connects(t, s, true, natsbroker.Config{Login: natsbroker.Login{User: "me", Password: "p w"}})
+	connects(t, s, false, natsbroker.Config{Login: natsbroker.Login{User: "me"}})
 }
 
 func TestInProcess(t *testing.T) {
@@ -75,7 +75,7 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// ---- Keys of NATS: a byte that says what it is, the key, and a checksum, in base 32.
+// ---- Keys of NATS: a byte for the kind, the key, and a checksum, in base 32.
 
 const (
 	prefixSeed, prefixOperator, prefixAccount, prefixUser = 18 << 3, 14 << 3, 0, 20 << 3
@@ -119,7 +119,7 @@ func (k key) seed() string {
 	return encodeKey([]byte{prefixSeed | k.kind>>5, k.kind & 31 << 3}, k.private.Seed())
 }
 
-// token signs what is claimed about somebody.
+// token signs the claims about a key.
 func (k key) token(t *testing.T, name string, about key, claims map[string]any) string {
 	t.Helper()
 	part := func(v any) string {
@@ -141,9 +141,9 @@ func TestNKey(t *testing.T) {
 	user, other := newKey(t, prefixUser), newKey(t, prefixUser)
 	s := natstest.StartWith(t,
 		embedded.Options{Config: configFile(t, `authorization { users: [ { nkey: `+user.public()+` } ] }`)})
-	connects(t, s, true, natsbroker.Config{NKey: file(t, "user.nk", user.seed())})
-	connects(t, s, false, natsbroker.Config{NKey: file(t, "other.nk", other.seed())})
-	_, err := natstest.TryConnect(t, s, natsbroker.Config{NKey: "nowhere.nk"})
+	connects(t, s, true, natsbroker.Config{Login: natsbroker.Login{NKey: file(t, "user.nk", user.seed())}})
+	connects(t, s, false, natsbroker.Config{Login: natsbroker.Login{NKey: file(t, "other.nk", other.seed())}})
+	_, err := natstest.TryConnect(t, s, natsbroker.Config{Login: natsbroker.Login{NKey: "nowhere.nk"}})
 	wants(t, err, "read the nkey of nowhere.nk")
 }
 
@@ -177,8 +177,9 @@ func TestCredentialsFile(t *testing.T) {
 			"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+seed+
 			"\n------END USER NKEY SEED------\n")
 	}
-	connects(t, s, true, natsbroker.Config{Credentials: credentials(user.seed())})
-	connects(t, s, false, natsbroker.Config{Credentials: credentials(newKey(t, prefixUser).seed())})
+	connects(t, s, true, natsbroker.Config{Login: natsbroker.Login{Credentials: credentials(user.seed())}})
+	connects(t, s, false, natsbroker.Config{
+		Login: natsbroker.Login{Credentials: credentials(newKey(t, prefixUser).seed())}})
 	connects(t, s, false, natsbroker.Config{})
 }
 
@@ -206,7 +207,8 @@ func TestContextsOfTheCommandLine(t *testing.T) {
 	connects(t, s, false, natsbroker.Config{Context: "elsewhere"})
 	connects(t, s, true, natsbroker.Config{Context: "elsewhere", URLs: s.URL() + ", " + s.URL()})
 	connects(t, s, false, natsbroker.Config{Context: "nobody"})
-	connects(t, s, true, natsbroker.Config{Context: "nobody", User: "me", Password: "secret"})
+	connects(t, s, true, natsbroker.Config{Context: "nobody",
+		Login: natsbroker.Login{User: "me", Password: "secret"}})
 	_, err := natstest.TryConnect(t, s, natsbroker.Config{Context: "missing"})
 	wants(t, err, `context "missing"`)
 	t.Chdir(dir)
@@ -278,16 +280,20 @@ func TestTLS(t *testing.T) {
 	} {
 		s := natstest.StartWith(t, embedded.Options{Config: configFile(t,
 			fmt.Sprintf("tls { cert_file: %q, key_file: %q, %s }", cert, key, c.options))})
-		connects(t, s, !c.verify, natsbroker.Config{CA: good.path, TLSFirst: c.first})
+		connects(t, s, !c.verify, natsbroker.Config{TLS: natsbroker.TLS{CA: good.path, TLSFirst: c.first}})
 		connects(t, s, true,
-			natsbroker.Config{CA: good.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
+			natsbroker.Config{TLS: natsbroker.TLS{CA: good.path, TLSFirst: c.first,
+				Certificate: clientCert, Key: clientKey}})
 		connects(t, s, !c.verify,
-			natsbroker.Config{CA: good.path, TLSFirst: c.first, Certificate: otherCert, Key: otherKey})
+			natsbroker.Config{TLS: natsbroker.TLS{CA: good.path, TLSFirst: c.first,
+				Certificate: otherCert, Key: otherKey}})
 		connects(t, s, false,
-			natsbroker.Config{CA: bad.path, TLSFirst: c.first, Certificate: clientCert, Key: clientKey})
-		connects(t, s, false, natsbroker.Config{TLSFirst: c.first})
+			natsbroker.Config{TLS: natsbroker.TLS{CA: bad.path, TLSFirst: c.first,
+				Certificate: clientCert, Key: clientKey}})
+		connects(t, s, false, natsbroker.Config{TLS: natsbroker.TLS{TLSFirst: c.first}})
 	}
 	s := natstest.Start(t)
-	connects(t, s, false, natsbroker.Config{CA: good.path}) // not in the clear if it was to be secret
-	connects(t, s, false, natsbroker.Config{CA: "nowhere.pem"})
+	// No plain connection if TLS is configured.
+	connects(t, s, false, natsbroker.Config{TLS: natsbroker.TLS{CA: good.path}})
+	connects(t, s, false, natsbroker.Config{TLS: natsbroker.TLS{CA: "nowhere.pem"}})
 }

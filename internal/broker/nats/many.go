@@ -12,33 +12,34 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// manyAtOnce bounds the subjects of one question. The broker answers for 1,024 at most.
+// manyAtOnce is the maximum number of subjects in one request. The broker answers for 1,024 at
+// most.
 const manyAtOnce = 500
 
 var _ broker.Many = (*Bus)(nil)
 
 // HasMany implements broker.Many. Any replica may answer, which may be a little behind.
-func (b *Bus) HasMany(ctx context.Context, messages []events.Wire) ([]bool, error) {
+func (p *publisher) HasMany(ctx context.Context, messages []events.Wire) ([]bool, error) {
 	has := make([]bool, len(messages))
 	questions := make(map[string]*question) // by stream
 	for i, w := range messages {
-		places, _, err := b.placesOf(w)
+		places, _, err := p.placesOf(w)
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range places {
-			name := p.stream.CachedInfo().Config.Name
+		for _, x := range places {
+			name := x.stream.CachedInfo().Config.Name
 			if questions[name] == nil {
 				questions[name] = &question{of: make(map[string][]int)}
 			}
-			questions[name].add(p.filter, p.subject, i)
+			questions[name].add(x.filter, x.subject, i)
 		}
 	}
 	for stream, q := range questions {
 		for len(q.subjects) > 0 {
 			n := min(len(q.subjects), manyAtOnce)
-			if err := b.askMany(ctx, stream, q.subjects[:n], func(subject string) {
-				q.found(b, subject, messages, has)
+			if err := p.reader.askMany(ctx, stream, q.subjects[:n], func(subject string) {
+				q.found(p, subject, messages, has)
 			}); err != nil {
 				return nil, problem("look for many messages", err)
 			}
@@ -61,32 +62,32 @@ func (q *question) add(filter, subject string, i int) {
 	q.of[subject] = append(q.of[subject], i)
 }
 
-// found notes that there is something under a subject.
-func (q *question) found(b *Bus, subject string, messages []events.Wire, has []bool) {
-	if strings.HasPrefix(subject, b.subject("p.")) {
-		subject, _ = b.publishedAs(subject)
+// found records that a message is stored under a subject.
+func (q *question) found(p *publisher, subject string, messages []events.Wire, has []bool) {
+	if strings.HasPrefix(subject, p.subject("p.")) {
+		subject, _ = p.publishedAs(subject)
 	}
 	for _, i := range q.of[subject] {
 		has[i] = true
-		b.noteQueue(messages[i].Subject) // whoever published it may not have come to that
+		p.queues.noteQueue(messages[i].Subject) // its publisher may not have noted it yet
 	}
 }
 
-// askMany asks a stream under which subjects there is something.
-func (b *Bus) askMany(ctx context.Context, stream string, subjects []string, found func(subject string)) error {
-	ctx, cancel := b.bounded(ctx)
+// askMany asks a stream under which of the subjects it has messages.
+func (r *reader) askMany(ctx context.Context, stream string, subjects []string, found func(subject string)) error {
+	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	question, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": len(subjects)})
+	request, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": len(subjects)})
 	if err != nil {
 		return err
 	}
-	sub, err := b.nc.SubscribeSync(b.nc.NewInbox())
+	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
 	if err != nil {
 		return err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 	_ = sub.SetPendingLimits(-1, -1)
-	if err := b.nc.PublishRequest(b.api+"DIRECT.GET."+stream, sub.Subject, question); err != nil {
+	if err := r.nc.PublishRequest(r.api+"DIRECT.GET."+stream, sub.Subject, request); err != nil {
 		return err
 	}
 	for {

@@ -18,17 +18,18 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// TestReceiverTakesOverThousands takes a partition over from one that has died with 4,096 messages.
+// TestReceiverTakesOverThousands takes a partition over from a receiver that has died with 4,096
+// messages.
 func TestReceiverTakesOverThousands(t *testing.T) {
 	t.Parallel()
 	const n = 4096
 	s := natstest.Start(t)
-	config := natsbroker.Config{Partitions: 1, InboxWait: 2 * time.Minute}
+	config := natsbroker.Config{Partitions: 1, InboxAckWait: 2 * time.Minute}
 	first, second := natstest.Connect(t, s, config), natstest.Connect(t, s, config)
 	var messages []events.Wire
 	for i := range n {
 		messages = append(messages,
-			events.Wire{Subject: fmt.Sprint("rondo.work-done.1-2.i", i), Body: make([]byte, 200)})
+			events.Wire{Subject: fmt.Sprint("rondo.task-done.1-2.i", i), Body: make([]byte, 200)})
 	}
 	if err := first.Publish(t.Context(), messages...); err != nil {
 		t.Fatal(err)
@@ -42,8 +43,8 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Publish(t.Context(), events.Wire{Subject: "rondo.work-failed.1-2.i7"},
-		events.Wire{Subject: "rondo.work-failed.1-2.new"}); err != nil {
+	if err := second.Publish(t.Context(), events.Wire{Subject: "rondo.task-failed.1-2.i7"},
+		events.Wire{Subject: "rondo.task-failed.1-2.new"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -57,7 +58,7 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}()
 	select {
 	case d := <-came:
-		if d.Subject != "rondo.work-failed.1-2.new" {
+		if d.Subject != "rondo.task-failed.1-2.new" {
 			t.Errorf("%s came, which should wait", d.Subject)
 		}
 		t.Logf("what has not to wait came after %v", time.Since(began))
@@ -66,7 +67,8 @@ func TestReceiverTakesOverThousands(t *testing.T) {
 	}
 }
 
-// delayed publishes messages with random delays up to most, and tells how late they came, in order.
+// delayed publishes messages with random delays up to most, and returns how late they arrived,
+// sorted.
 func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 	s := natstest.Start(t)
 	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 8})
@@ -101,7 +103,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 		var messages []events.Wire
 		mu.Lock()
 		for i := begin; i < min(begin+100, n); i++ {
-			// what counts is what clocks on walls say
+			// the wall clock counts
 			due[i] = time.Now().Add(10*time.Millisecond + time.Duration(random.Int64N(int64(most)))).Round(0)
 			messages = append(messages, events.Wire{Subject: fmt.Sprint("rondo.timer-due.1-2.", i), NotBefore: due[i]})
 		}
@@ -125,15 +127,15 @@ func TestThousandsOfDelayedMessagesAreNotEarly(t *testing.T) {
 	}
 }
 
-// BenchmarkDelayed tells how late delayed messages are.
+// BenchmarkDelayed measures how late delayed messages arrive.
 func BenchmarkDelayed(b *testing.B) {
 	late := delayed(b, b.N, 5*time.Second)
 	b.ReportMetric(float64(late[len(late)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(late[len(late)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkSchedules tells how much memory a message costs that waits for an hour, in the server
-// and in this process together.
+// BenchmarkSchedules measures the memory for a message with a delay of an hour, in the server and
+// in this process together.
 func BenchmarkSchedules(b *testing.B) {
 	s := natstest.Start(b)
 	to := natstest.Connect(b, s, natsbroker.Config{})
@@ -160,8 +162,8 @@ func BenchmarkSchedules(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 }
 
-// TestWithdrawnTimersAreForgotten: timers that are far away and not wanted any more cost the server
-// nothing. It remembers the times of what is only purged until they come.
+// TestWithdrawnTimersAreForgotten: withdrawn timers that are far off cost the server nothing. The
+// server would remember the times of messages that are only purged.
 func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts what the process allocates
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
@@ -207,10 +209,11 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 	}
 }
 
-// scheduled is how many bytes a server in this process needs to know when what is to be published.
+// scheduled returns the bytes with which a server in this process remembers the times of delayed
+// messages.
 func scheduled() (bytes int64) {
 	runtime.GC()
-	runtime.GC() // what the first one has freed is known after the second
+	runtime.GC() // the second one counts the memory that the first one has freed
 	records := make([]runtime.MemProfileRecord, 100_000)
 	n, ok := runtime.MemProfile(records, false)
 	if !ok {

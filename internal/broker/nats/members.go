@@ -16,11 +16,25 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// Join implements broker.Members. A member says that it is alive four times within the lease, to
-// all who listen and into a bucket, where those who come later find it. Who has not been heard for
-// a whole lease is taken for dead. What counts is when it was heard here, so clocks may differ. A
-// member that joins again under its id, with other code for instance, takes its own place.
-func (b *Bus) Join(ctx context.Context, self broker.Member) (broker.Membership, error) {
+// members are the memberships of this process.
+type members struct {
+	*resources
+	lease time.Duration // of a member
+
+	mu     sync.Mutex
+	joined map[string]*membership // by the id of the member
+}
+
+func newMembers(r *resources) *members {
+	return &members{resources: r, lease: r.plan.config.MemberLease, joined: make(map[string]*membership)}
+}
+
+// Join implements broker.Members. Four times within the lease, a member publishes that it is alive:
+// to all subscribers, and into a bucket for members that join later. Others count it as dead within
+// one lease after its last message. They compare the times at which they received messages, so that
+// clocks may differ. A member that joins again under its id, with other code for instance, replaces
+// itself.
+func (ms *members) Join(ctx context.Context, self broker.Member) (broker.Membership, error) {
 	if self.ID == "" {
 		return nil, errors.New("nats: a member without an id")
 	}
@@ -29,43 +43,43 @@ func (b *Bus) Join(ctx context.Context, self broker.Member) (broker.Membership, 
 		return nil, problem("join", err)
 	}
 	m := &membership{
-		b: b, self: self, key: keyOf(self.ID), said: said, heard: make(map[string]heard),
+		members: ms, self: self, key: keyOf(self.ID), said: said, heard: make(map[string]heard),
 		changed: make(chan struct{}, 1), left: make(chan struct{}), silent: make(chan struct{}),
 	}
-	sub, err := b.nc.Subscribe(b.subject(memberSays, "*"), m.hear)
+	sub, err := ms.nc.Subscribe(ms.subject(memberSays, "*"), m.hear)
 	if err != nil {
 		return nil, problem("join", err)
 	}
 	m.sub = sub
-	b.mu.Lock()
-	before := b.joined[self.ID]
-	b.joined[self.ID] = m
-	b.mu.Unlock()
+	ms.mu.Lock()
+	before := ms.joined[self.ID]
+	ms.joined[self.ID] = m
+	ms.mu.Unlock()
 	if before != nil {
-		before.stop() // it speaks no more; what it hears goes on
+		before.stop() // it publishes no more, but still hears the others
 	}
 	if err := m.join(ctx); err != nil {
 		m.stop()
 		_ = sub.Unsubscribe() // it fails only if the connection is closed
 		return nil, problem("join", err)
 	}
-	b.run(m.speak)
+	ms.run(m.speak)
 	return m, nil
 }
 
-// memberSays begins the subjects of what members say to all who listen.
-const memberSays = "notice.member.says"
+// memberSays begins the subjects on which members publish that they are alive.
+const memberSays = "notification.member.says"
 
 type membership struct {
-	b       *Bus
+	members *members
 	self    broker.Member
 	key     string
 	said    []byte
 	sub     *nats.Subscription
 	changed chan struct{}
 	once    sync.Once
-	left    chan struct{} // closed when it shall speak no more
-	silent  chan struct{} // closed when it speaks no more
+	left    chan struct{} // closed when it must publish no more
+	silent  chan struct{} // closed when it publishes no more
 
 	mu    sync.Mutex
 	heard map[string]heard // by key
@@ -76,9 +90,9 @@ type heard struct {
 	at     time.Time
 }
 
-// join makes itself known, and finds the others.
+// join publishes that the member is alive, and finds the others.
 func (m *membership) join(ctx context.Context) error {
-	ctx, cancel := m.b.bounded(ctx)
+	ctx, cancel := m.members.bounded(ctx)
 	defer cancel()
 	m.mu.Lock()
 	m.heard[m.key] = heard{m.self, time.Now()}
@@ -99,24 +113,24 @@ func (m *membership) join(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range entries {
-		if _, known := m.heard[e.Key()]; !known && now.Sub(e.Created()) < m.b.config.MemberLease {
+		if _, known := m.heard[e.Key()]; !known && now.Sub(e.Created()) < m.members.lease {
 			m.note(e.Key(), e.Value())
 		}
 	}
 	return nil
 }
 
-// entries are what the members have written into the bucket.
+// entries returns the entries of the members in the bucket.
 func (m *membership) entries(ctx context.Context) (entries []jetstream.KeyValueEntry, err error) {
 	kv, err := m.bucket()
 	if err != nil {
 		return nil, err
 	}
-	st, err := m.b.js.Stream(ctx, "KV_"+m.b.names.members)
+	st, err := m.members.js.Stream(ctx, "KV_"+m.members.names.members)
 	if err != nil {
 		return nil, err
 	}
-	begin := "$KV." + m.b.names.members + "."
+	begin := "$KV." + m.members.names.members + "."
 	info, err := st.Info(ctx, jetstream.WithSubjectFilter(begin+">"))
 	if err != nil {
 		return nil, err
@@ -135,48 +149,48 @@ func (m *membership) entries(ctx context.Context) (entries []jetstream.KeyValueE
 }
 
 func (m *membership) bucket() (jetstream.KeyValue, error) {
-	if kv := m.b.there.Load().members; kv != nil {
+	if kv := m.members.there.Load().members; kv != nil {
 		return kv, nil
 	}
-	return nil, fmt.Errorf("bucket %s cannot be seen with these rights", m.b.names.members)
+	return nil, fmt.Errorf("bucket %s cannot be seen with these rights", m.members.names.members)
 }
 
-// say tells the others that it is alive.
+// say publishes that the member is alive.
 func (m *membership) say(ctx context.Context) error {
-	err := m.b.nc.Publish(m.b.subject(memberSays, m.key), m.said)
+	err := m.members.nc.Publish(m.members.subject(memberSays, m.key), m.said)
 	kv, err2 := m.bucket()
 	if err = errors.Join(err, err2); err != nil {
 		return err
 	}
 	_, err = kv.Put(ctx, m.key, m.said)
-	if gone(err) && m.b.mend(ctx) == nil {
+	if gone(err) && m.members.mend(ctx) == nil {
 		_, err = kv.Put(ctx, m.key, m.said)
 	}
 	return err
 }
 
-// speak says so again and again.
+// speak calls say until the member leaves.
 func (m *membership) speak() {
 	defer close(m.silent)
-	tick := time.NewTicker(m.b.config.MemberLease / 4)
+	tick := time.NewTicker(m.members.lease / 4)
 	defer tick.Stop()
 	for {
 		select {
 		case <-m.left:
 			return
-		case <-m.b.ctx.Done():
+		case <-m.members.ctx.Done():
 			return
 		case <-tick.C:
-			ctx, cancel := context.WithTimeout(m.b.ctx, m.b.config.MemberLease/2)
-			if err := m.say(ctx); err != nil && m.b.ctx.Err() == nil {
-				m.b.log.Warn("NATS: those who come now cannot learn that this one is alive", "error", err)
+			ctx, cancel := context.WithTimeout(m.members.ctx, m.members.lease/2)
+			if err := m.say(ctx); err != nil && m.members.ctx.Err() == nil {
+				m.members.log.Warn("NATS: those who come now cannot learn that this one is alive", "error", err)
 			}
 			cancel()
 		}
 	}
 }
 
-// hear takes what somebody says, itself included.
+// hear handles a message of a member, this one included.
 func (m *membership) hear(said *nats.Msg) {
 	key := lastWord(said.Subject)
 	m.mu.Lock()
@@ -191,16 +205,16 @@ func (m *membership) hear(said *nats.Msg) {
 	}
 }
 
-// note takes down that somebody is alive.
+// note records that a member is alive.
 func (m *membership) note(key string, data []byte) {
 	var member broker.Member
 	if err := json.Unmarshal(data, &member); err != nil || keyOf(member.ID) != key {
-		return // said by somebody else
+		return // not a message of that member
 	}
 	now := time.Now()
 	before, known := m.heard[key]
-	if key == m.key && now.Sub(before.at) > m.b.config.MemberLease/2 {
-		for k, h := range m.heard { // it was deaf: so the others have not been silent
+	if key == m.key && now.Sub(before.at) > m.members.lease/2 {
+		for k, h := range m.heard { // it has received nothing, so that the others were not silent
 			m.heard[k] = heard{h.member, now}
 		}
 	}
@@ -213,11 +227,11 @@ func (m *membership) note(key string, data []byte) {
 	}
 }
 
-// forget drops those who were not heard for three quarters of the lease, whenever the member hears
-// itself: who does not hear itself knows nothing of the others.
+// forget drops members that were not heard for three quarters of the lease. It is called whenever
+// the member hears itself: a member that does not hear itself knows nothing of the others.
 func (m *membership) forget(now time.Time) {
 	for key, h := range m.heard {
-		if now.Sub(h.at) > m.b.config.MemberLease*3/4 {
+		if now.Sub(h.at) > m.members.lease*3/4 {
 			delete(m.heard, key)
 			m.change()
 		}
@@ -257,25 +271,25 @@ func (m *membership) stop() { m.once.Do(func() { close(m.left) }) }
 // Leave implements broker.Membership.
 func (m *membership) Leave(ctx context.Context) error {
 	m.stop()
-	m.b.mu.Lock()
-	replaced := m.b.joined[m.self.ID] != m
+	m.members.mu.Lock()
+	replaced := m.members.joined[m.self.ID] != m
 	if !replaced {
-		delete(m.b.joined, m.self.ID)
+		delete(m.members.joined, m.self.ID)
 	}
-	m.b.mu.Unlock()
-	select { // what it is just saying would make it known again
+	m.members.mu.Unlock()
+	select { // a running say would add the member again
 	case <-m.silent:
 	case <-ctx.Done():
 	}
 	_ = m.sub.Unsubscribe() // it fails only if the connection is closed
 	if replaced {
-		return nil // somebody else stands for the member now
+		return nil // another membership has replaced this one
 	}
 	kv, err := m.bucket()
 	if err == nil {
-		ctx, cancel := m.b.bounded(ctx)
+		ctx, cancel := m.members.bounded(ctx)
 		defer cancel()
-		err = errors.Join(m.b.nc.Publish(m.b.subject(memberSays, m.key), nil), kv.Delete(ctx, m.key))
+		err = errors.Join(m.members.nc.Publish(m.members.subject(memberSays, m.key), nil), kv.Delete(ctx, m.key))
 	}
 	return problem("leave", err)
 }

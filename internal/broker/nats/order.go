@@ -9,23 +9,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// This file is the order of what a predecessor held, what was lost on its way, and what somebody
-// else is handed at the same time.
+// This file orders messages when an earlier receiver held some, when some were lost in flight, and
+// when another receiver gets some at the same time.
 
-// order keeps messages back while older ones of the same instance have to come again.
+// order holds messages back while older ones of the same instance must be redelivered.
 type order struct {
-	// Messages up to upTo were handed out before, to somebody else or into a connection that broke;
-	// left are those that were not settled, by the last word of their subjects, and behind waits
+	// Messages up to upTo were delivered before, to another receiver or into a broken connection.
+	// left are the unsettled ones of these, by the last word of their subjects, and behind waits
 	// for them.
 	upTo   uint64
 	left   map[string][]uint64
 	behind map[string][]*waiting
-	until  time.Time // when they must have come again
-	began  time.Time // when something was first waited for, without a break since
-	handed uint64    // how many messages had been handed out then
+	until  time.Time // time limit of their redelivery
+	began  time.Time // when the wait began, without a break since
+	handed uint64    // deliveries of the consumer until then
 }
 
-// arrive gives what can be handed out now that a message has come.
+// arrive returns the messages that may be taken now that a message has arrived.
 func (o *order) arrive(w *waiting) []*waiting {
 	if len(o.left) == 0 {
 		return []*waiting{w}
@@ -39,14 +39,14 @@ func (o *order) arrive(w *waiting) []*waiting {
 		return cmp.Compare(w.d.Sequence, p)
 	})
 	if twice {
-		o.behind[who][at] = w // its newer delivery is the one that counts
+		o.behind[who][at] = w // its newer delivery counts
 	} else {
 		o.behind[who] = slices.Insert(o.behind[who], at, w)
 	}
 	return o.came(who, w.d.Sequence)
 }
 
-// came notes that a message that was left needs not be waited for any more, and gives what has
+// came removes a message from those that must be redelivered, and returns the messages that have
 // waited for it.
 func (o *order) came(who string, place uint64) (free []*waiting) {
 	if place > o.upTo || len(o.left[who]) == 0 {
@@ -72,7 +72,7 @@ func (o *order) came(who string, place uint64) (free []*waiting) {
 	return free
 }
 
-// release gives everything that has waited.
+// release returns all messages that have waited.
 func (o *order) release() (free []*waiting) {
 	for _, behind := range o.behind {
 		free = append(free, behind...)
@@ -81,19 +81,19 @@ func (o *order) release() (free []*waiting) {
 	return free
 }
 
-// findLeft finds what was handed out and not settled.
+// findLeft finds the messages that were delivered and not settled.
 func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (o order, err error) {
-	for range 3 { // a replica that answers may be a little behind
+	for range 3 { // the responding replica may be a little behind
 		if info.NumAckPending == 0 {
 			return order{handed: info.Delivered.Consumer}, nil
 		}
 		upTo, now := info.Delivered.Stream, time.Now()
-		left, found, err := r.b.stillThere(ctx, r.lane, r.partition, info.AckFloor.Stream+1, upTo)
+		left, found, err := r.reader.stillThere(ctx, r.lane, r.partition, info.AckFloor.Stream+1, upTo)
 		if err != nil {
 			return o, err
 		}
 		o = order{upTo: upTo, left: left, behind: make(map[string][]*waiting),
-			until: now.Add(r.b.config.InboxWait + 2*time.Second), began: now, handed: info.Delivered.Consumer}
+			until: now.Add(r.ackWait + 2*time.Second), began: now, handed: info.Delivered.Consumer}
 		if found >= info.NumAckPending {
 			break
 		}
@@ -104,12 +104,12 @@ func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (
 	return o, nil
 }
 
-// maxLookups is how many messages are looked up one by one; beyond it, all that are there are
-// listed.
+// maxLookups is the maximum number of messages that checkLeft looks up one by one. If there are
+// more, it lists all stored messages.
 const maxLookups = 16
 
-// checkLeft looks whether what is waited for was settled after all, and gives up waiting when it is
-// time.
+// checkLeft finds messages that were settled after all instead of being redelivered, and stops the
+// wait at the time limit.
 func (r *receiver) checkLeft(ctx context.Context) {
 	r.mu.Lock()
 	if len(r.order.left) == 0 {
@@ -117,7 +117,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 		return
 	}
 	if now := time.Now(); now.After(r.order.until) {
-		again := now.Sub(r.order.began) < pullFor+r.b.config.InboxWait
+		again := now.Sub(r.order.began) < pullFor+r.ackWait
 		r.mu.Unlock()
 		r.giveUp(ctx, again)
 		return
@@ -141,12 +141,12 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	case len(wanted) == 0:
 	case len(wanted) <= maxLookups:
 		for _, p := range wanted {
-			if there, err := r.b.isThere(ctx, r.b.names.inbox, p.at); err == nil && !there {
+			if there, err := r.reader.isThere(ctx, r.names.inbox, p.at); err == nil && !there {
 				settled = append(settled, p)
 			}
 		}
 	default:
-		left, _, err := r.b.stillThere(ctx, r.lane, r.partition, lowest, upTo)
+		left, _, err := r.reader.stillThere(ctx, r.lane, r.partition, lowest, upTo)
 		for _, p := range wanted {
 			if err == nil && !slices.Contains(left[p.who], p.at) {
 				settled = append(settled, p)
@@ -156,12 +156,12 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range settled {
-		r.pushAll(r.order.came(p.who, p.at))
+		r.queue.pushAll(r.order.came(p.who, p.at))
 	}
 }
 
-// giveUp gives up waiting for what does not come again. If it can be that it was handed to somebody
-// else once more, who does not hear it, it is waited for again.
+// giveUp stops the wait for messages that are not redelivered. If the consumer may have redelivered
+// them to another receiver, which does not get them, the wait begins again.
 func (r *receiver) giveUp(ctx context.Context, again bool) {
 	var handed uint64
 	if again {
@@ -173,12 +173,12 @@ func (r *receiver) giveUp(ctx context.Context, again bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.looking {
+	if r.state.resyncs() {
 		return
 	}
 	if handed > r.handed {
-		r.looking, r.shared = true, true
+		r.apply(otherServed)
 		return
 	}
-	r.pushAll(r.order.release())
+	r.queue.pushAll(r.order.release())
 }

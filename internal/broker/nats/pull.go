@@ -1,7 +1,6 @@
 package natsbroker
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,11 +13,11 @@ import (
 )
 
 const (
-	// While the broker has nothing to hand out, it says so every heartbeat. After silence without a
-	// word, nobody there knows of the request any more.
+	// While the broker has no message for a request, it sends a heartbeat at this interval. After
+	// silence without one, no server knows the request any more.
 	heartbeat = time.Second
 	silence   = 3 * time.Second
-	// reconnected is how often who waits for a connection looks whether there is one.
+	// reconnected is the interval at which awaitConnection looks for a connection.
 	reconnected = 20 * time.Millisecond
 )
 
@@ -30,9 +29,9 @@ type request struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// ask sends a request; the answers come to inbox.
-func (b *Bus) ask(stream, consumer, inbox string, r request) error {
-	if !b.nc.IsConnected() { // it would be sent when there is a connection again, and by then nobody may be listening
+// ask sends a request; the responses arrive at inbox.
+func (c *conn) ask(stream, consumer, inbox string, r request) error {
+	if !c.nc.IsConnected() { // the client would send it after a reconnect, when its inbox may be closed
 		return nats.ErrConnectionReconnecting
 	}
 	r.Heartbeat = min(heartbeat, r.Expires/2)
@@ -40,36 +39,13 @@ func (b *Bus) ask(stream, consumer, inbox string, r request) error {
 	if err != nil {
 		return err
 	}
-	return b.nc.PublishRequest(b.api+"CONSUMER.MSG.NEXT."+stream+"."+consumer, inbox, data)
+	return c.nc.PublishRequest(c.api+"CONSUMER.MSG.NEXT."+stream+"."+consumer, inbox, data)
 }
 
-// awaitConnection waits until there is a connection, and reports whether there is one.
-func (b *Bus) awaitConnection(ctx context.Context, most time.Duration) bool {
-	if b.nc.IsConnected() {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	tick := time.NewTicker(reconnected)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if b.nc.IsConnected() {
-				return true
-			}
-		case <-ctx.Done():
-			return false
-		case <-b.ctx.Done():
-			return false
-		}
-	}
-}
-
-// answer is what came instead of a message.
+// answer is a message of the broker that is parsed: the kind tells a message from a status.
 type answer struct {
 	kind answerKind
-	// left is how many messages of the request will not come.
+	// left is the number of messages of the request that will not arrive.
 	left int
 	err  error
 }
@@ -77,16 +53,16 @@ type answer struct {
 type answerKind int
 
 const (
-	aMessage   answerKind = iota // it is a message
-	aHeartbeat                   // the broker is there
-	aDone                        // the request has ended
-	aLost                        // whoever had the requests has them no more
-	aNobody                      // nobody answers: there is no such consumer, or it has no leader
-	aGone                        // the consumer was removed
-	aBad                         // the request is wrong
+	aMessage    answerKind = iota // it is a message
+	aHeartbeat                    // the broker is there
+	aDone                         // the request has ended
+	aLost                         // the server has lost the requests
+	aNoConsumer                   // there is no such consumer, or it has no leader
+	aGone                         // the consumer was removed
+	aBad                          // the request is wrong
 )
 
-// read tells what has come to the inbox of a request.
+// read parses a message that has arrived at the inbox of a request.
 func read(m *nats.Msg) answer {
 	status := m.Header["Status"]
 	if len(m.Data) > 0 || len(status) == 0 || strings.HasPrefix(m.Reply, "$JS.ACK.") {
@@ -101,7 +77,7 @@ func read(m *nats.Msg) answer {
 	case "404", "408":
 		a.kind = aDone
 	case "503":
-		a.kind, a.err = aNobody, jetstream.ErrConsumerNotFound
+		a.kind, a.err = aNoConsumer, jetstream.ErrConsumerNotFound
 	case "409":
 		switch {
 		case strings.Contains(description, "consumer deleted"):

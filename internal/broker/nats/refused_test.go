@@ -20,10 +20,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file shows what the users of the shipped configurations may not do, and where the
-// configurations end.
+// This file shows the limits of the users of the shipped configurations, and those of the
+// configurations.
 
-// intruder is a connection with the rights of a user that does what Rondo would not.
+// intruder is a connection with the permissions of a user that does what Rondo would not do.
 type intruder struct {
 	t       *testing.T
 	user    string
@@ -57,7 +57,7 @@ func natsInbox(user string) string {
 	return nats.InboxPrefix[:len(nats.InboxPrefix)-1]
 }
 
-// mayNot checks that the server refuses what was just done.
+// mayNot checks that the server refuses the last operation.
 func (i *intruder) mayNot(what, subject string, err error) {
 	i.t.Helper()
 	if err == nil {
@@ -88,12 +88,12 @@ func (i *intruder) mayNotHear(subjects ...string) {
 	for _, s := range subjects {
 		sub, err := i.nc.SubscribeSync(s)
 		i.mayNot("hear", s, err)
-		_ = sub.Unsubscribe() // the server knows nothing of it
+		_ = sub.Unsubscribe() // the server does not know it
 	}
 }
 
-// requests are those of the JetStream API with which somebody could do harm or see too much, about
-// streams and buckets. Whoever needs some of them says so.
+// requests returns the requests of the JetStream API about streams and buckets that could do harm,
+// or show too much. Tests for users that need some of them exclude those.
 func requests(streams ...string) (subjects []string) {
 	for _, s := range streams {
 		for _, what := range []string{
@@ -112,8 +112,8 @@ func requests(streams ...string) (subjects []string) {
 		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.RONDO")
 }
 
-// without leaves out what a user needs. Each of it must be among the rest, so that the list tells
-// no tales.
+// without returns all requests except those that a user needs. Each needed request must be among
+// them, so that the list is true.
 func without(t *testing.T, all []string, needed ...string) (rest []string) {
 	t.Helper()
 	left := make(map[string]bool)
@@ -133,17 +133,17 @@ func without(t *testing.T, all []string, needed ...string) (rest []string) {
 	return rest
 }
 
-// streamsOf are all streams of a system.
+// streamsOf returns all streams of a system.
 func streamsOf(prefix string) (all []string) {
 	up := strings.ToUpper(prefix)
 	for _, s := range strings.Fields(
-		"R R_LATER R_WORK R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_NOTES KV_R_MARKS KV_R_SCHEDULES") {
+		"R R_LATER R_TASKS R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_KV KV_R_SCHEDULES") {
 		all = append(all, strings.Replace(s, "R", up, 1))
 	}
 	return all
 }
 
-// state is all that streams hold.
+// state describes the contents of all streams.
 func state(t *testing.T, s *embedded.Server, user string) string {
 	t.Helper()
 	js, err := jetstream.New(intrude(t, s, user).nc)
@@ -162,69 +162,72 @@ func state(t *testing.T, s *embedded.Server, user string) string {
 	return all.String()
 }
 
-// made makes everything in a broker, with the bucket of schedules and a queue, and starts an
+// made creates everything in a broker, with the bucket of schedules and a task queue, and starts an
 // instance.
 func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbroker.Bus {
 	t.Helper()
-	b := natstest.Connect(t, s, natsbroker.Config{User: user, Password: user, Prefix: prefix})
+	b := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
+		Prefix: prefix})
 	if _, err := b.HealSchedules(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.OpenQueue(t.Context(), broker.Queue{Tag: "gpu", Activity: "a"}); err != nil {
+	if _, err := b.OpenTaskQueue(t.Context(), broker.TaskQueueName{Tag: "gpu", Activity: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Publish(t.Context(), events.Wire{Subject: prefix + ".start.o.i"},
-		events.Wire{Subject: prefix + ".work.gpu.a.1-2.i"}); err != nil {
+		events.Wire{Subject: prefix + ".task.gpu.a.1-2.i"}); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// TestShippedRightsAreTheLeast has each user try what it must not do, one by one.
+// TestShippedRightsAreTheLeast tries as each user everything that it must not do, one by one.
 func TestShippedRightsAreTheLeast(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
 	all := requests(streamsOf("rondo")...)
-	others := []string{"other.start.o.i", "$KV.OTHER_MARKS.m", "$JS.API.STREAM.INFO.OTHER",
+	others := []string{"other.start.o.i", "$KV.OTHER_KV.m", "$JS.API.STREAM.INFO.OTHER",
 		"$JS.ACK.OTHER.p-0.1.1.1.1.1", "$SYS.REQ.SERVER.PING", "_INBOX.x", "rondo.p.0.start.o.i", "rondo", "x"}
 	everywhere := []string{">", "rondo.>", "_INBOX.>", "$JS.>", "$KV.>", "$JS.API.>", "$SYS.>", "rondo.start.*.*",
-		"rondo.work.*.*.*.*", "rondo.notice.>", "other.>"}
+		"rondo.task.*.*.*.*", "rondo.notification.>", "other.>"}
 
 	client := intrude(t, s, "client")
 	client.mayNotPublish(all...)
 	client.mayNotPublish(others...)
-	client.mayNotPublish("rondo.work-begun.1-2.i", "rondo.work-done.1-2.i", "rondo.work-failed.1-2.i",
-		"rondo.timer-due.1-2.i", "rondo.child-done.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.later.work.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.start.o.i",
+	client.mayNotPublish("rondo.task-begun.1-2.i", "rondo.task-done.1-2.i", "rondo.task-failed.1-2.i",
+		"rondo.timer-due.1-2.i", "rondo.child-done.1-2.i", "rondo.task.gpu.a.1-2.i",
+		"rondo.later.task.gpu.a.1-2.i", "rondo.later.timer-due.1-2.i", "rondo.later.start.o.i",
 		"rondo.later.schedule.s.o.i", "rondo.later.anchor._._", "rondo.anchor",
 		"rondo.due.start.o.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.internal_event.e.i",
-		"rondo.internal_queue.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i", "rondo.notice.ended.o.i",
-		"rondo.notice.handover.to.w", "rondo.notice.member.says.m",
-		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_NOTES.k", "$KV.RONDO_MARKS.k",
+		"rondo.internal_mailbox.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i",
+		"rondo.notification.ended.o.i",
+		"rondo.notification.handover.to.w", "rondo.notification.member.says.m",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_KV.k", "$KV.RONDO_KV.task.k",
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
-		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_WORK.w.1.1.1.1.1",
+		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_TASKS.w.1.1.1.1.1",
 		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
 	client.mayNotHear(everywhere...)
 	client.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_worker.>", "_INBOX_check.>",
-		"rondo.notice.handover.to.w", "rondo.notice.member.says.*", "rondo.notice.withdrawn.>")
+		"rondo.notification.handover.to.w", "rondo.notification.member.says.*", "rondo.notification.withdrawn.>")
 
 	worker := intrude(t, s, "worker")
-	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_WORK", "STREAM.MSG.GET.KV_RONDO_SESSIONS",
-		"STREAM.MSG.GET.KV_RONDO_NOTES", "DIRECT.GET.RONDO_WORK",
-		"CONSUMER.MSG.NEXT.RONDO_WORK.c", "CONSUMER.LIST.RONDO_WORK")...)
+	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_TASKS", "STREAM.MSG.GET.KV_RONDO_SESSIONS",
+		"STREAM.MSG.GET.KV_RONDO_KV", "DIRECT.GET.RONDO_TASKS",
+		"CONSUMER.MSG.NEXT.RONDO_TASKS.c", "CONSUMER.LIST.RONDO_TASKS")...)
 	worker.mayNotPublish(others...)
-	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.queue.q.i", "rondo.control.cancel.i",
-		"rondo.wake.x.i", "rondo.child-done.1-2.i", "rondo.timer-due.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.later.start.o.i", "rondo.later.work-done.1-2.i", "rondo.due.work-done.1-2.i", "rondo.due_start.o.i",
+	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.mailbox.q.i", "rondo.control.cancel.i",
+		"rondo.wake.x.i", "rondo.child-done.1-2.i", "rondo.timer-due.1-2.i", "rondo.task.gpu.a.1-2.i",
+		"rondo.later.start.o.i", "rondo.later.task-done.1-2.i", "rondo.due.task-done.1-2.i", "rondo.due_start.o.i",
 		"rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process",
-		"rondo.notice.ended.o.i", "rondo.notice.member.says.m", "rondo.notice.withdrawn.gpu.a.1-2.i",
-		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_MARKS.k", "$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
+		"rondo.notification.ended.o.i", "rondo.notification.member.says.m", "rondo.notification.withdrawn.gpu.a.1-2.i",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.attempts.k", "$KV.RONDO_KV.task",
+		"$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
 		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
 	worker.mayNotHear(everywhere...)
 	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>",
-		"rondo.notice.ended.*.*", "rondo.notice.member.says.*", "rondo.done.*.*")
+		"rondo.notification.ended.*.*", "rondo.notification.member.says.*", "rondo.done.*.*")
 
 	orchestrator := intrude(t, s, "orchestrator")
 	var gets []string
@@ -234,40 +237,41 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		}
 	}
 	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_LATER",
-		"STREAM.PURGE.RONDO_WORK", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_LATER", "DIRECT.GET.RONDO_WORK",
-		"CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_WORK",
-		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_WORK.c", "CONSUMER.CREATE.RONDO_WORK.c.x",
+		"STREAM.PURGE.RONDO_TASKS", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_LATER", "DIRECT.GET.RONDO_TASKS",
+		"CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_TASKS",
+		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_TASKS.c", "CONSUMER.CREATE.RONDO_TASKS.c.x",
 		"CONSUMER.CREATE.KV_RONDO_SCHEDULES.c", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c.x",
 		"CONSUMER.DELETE.KV_RONDO_SCHEDULES.c")...)...)
 	orchestrator.mayNotPublish(others...)
-	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_WORK."+
-		natsbroker.ConsumerOf(broker.Queue{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_WORK.w_gpu_a.1.1.1.1.1",
+	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS."+
+		natsbroker.ConsumerOf(broker.TaskQueueName{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_TASKS.w_gpu_a.1.1.1.1.1",
 		"_INBOX_worker.x", "_INBOX_check.x")
 	orchestrator.mayNotHear(everywhere...)
-	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.work-done.*.*", "rondo.notice.ended.*.*")
+	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.task-done.*.*", "rondo.notification.ended.*.*")
 
 	checker := intrude(t, s, "check")
 	checker.mayNotPublish(without(t, all, "DIRECT.GET.RONDO_DEAD")...)
 	checker.mayNotPublish(others...)
-	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i",
-		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notice.ended.o.i", "$KV.RONDO_MEMBERS.k", "$KV.RONDO_NOTES.k",
+	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i",
+		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notification.ended.o.i", "$KV.RONDO_MEMBERS.k",
+		"$KV.RONDO_KV.task.k",
 		"$JS.API.INFO", "$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1",
-		"$JS.ACK.RONDO_WORK.w.1.1.1.1.1", "_INBOX_client.x")
+		"$JS.ACK.RONDO_TASKS.w.1.1.1.1.1", "_INBOX_client.x")
 	checker.mayNotHear(everywhere...)
-	checker.mayNotHear("_INBOX_client.>", "rondo.notice.ended.*.*", "rondo.api.*")
+	checker.mayNotHear("_INBOX_client.>", "rondo.notification.ended.*.*", "rondo.api.*")
 
 	if after := state(t, s, "setup"); after != before {
 		t.Errorf("the streams were\n%s and are\n%s", before, after)
 	}
 }
 
-// TestClientsHearOfInstancesOnly has a client listen to all notices that have the shape of one
-// about an instance.
+// TestClientsHearOfInstancesOnly subscribes as a client to all notifications with the subject of
+// one about an instance.
 func TestClientsHearOfInstancesOnly(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	client := intrude(t, s, "client")
-	heard, err := client.nc.SubscribeSync("rondo.notice.*.*.*")
+	heard, err := client.nc.SubscribeSync("rondo.notification.*.*.*")
 	if err == nil {
 		err = client.nc.Flush()
 	}
@@ -275,49 +279,51 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := intrude(t, s, "setup")
-	for _, subject := range []string{"rondo.notice.handover.to.w", "rondo.notice.member.says.m",
-		"rondo.notice.ended.o.i"} {
+	for _, subject := range []string{"rondo.notification.handover.to.w", "rondo.notification.member.says.m",
+		"rondo.notification.ended.o.i"} {
 		if err := all.nc.Publish(subject, []byte(subject)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if m, err := heard.NextMsg(20 * time.Second); err != nil || m.Subject != "rondo.notice.ended.o.i" {
+	if m, err := heard.NextMsg(20 * time.Second); err != nil || m.Subject != "rondo.notification.ended.o.i" {
 		t.Errorf("heard %+v, %v", m, err)
 	}
 }
 
-// TestAskingWithoutPermission has users ask that NATS does not let ask. They learn it at once, and
-// do not wait for an answer.
+// TestAskingWithoutPermission sends requests that NATS refuses. The users learn it at once, and do
+// not wait for a response.
 func TestAskingWithoutPermission(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	for _, user := range []string{"orchestrator", "worker"} {
-		b := natstest.Connect(t, s, natsbroker.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
-			Setup: natsbroker.Verify, Timeout: time.Hour})
-		if _, err := b.Ask(t.Context(), "system", nil); !errors.Is(err, broker.ErrPermission) ||
+		b := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
+			InboxPrefix: inboxOf(user),
+			Setup:       natsbroker.Verify, Timeout: time.Hour})
+		if _, err := b.Request(t.Context(), "system", nil); !errors.Is(err, broker.ErrPermission) ||
 			!strings.Contains(err.Error(), "rondo.api.system") {
 			t.Errorf("%s asks: %v", user, err)
 		}
-		if _, err := b.AskAll(t.Context(), "process", nil, time.Hour); !errors.Is(err, broker.ErrPermission) ||
+		if _, err := b.Discover(t.Context(), "process", nil, time.Hour); !errors.Is(err, broker.ErrPermission) ||
 			!strings.Contains(err.Error(), "rondo.api.process") {
 			t.Errorf("%s asks all: %v", user, err)
 		}
 	}
 }
 
-// TestAnswersGoToWhoeverWaits asks questions whose answers should go where they would change
-// something, with the rights of whoever answers.
+// TestAnswersGoToWhoeverWaits sends requests with reply subjects that would change something, with
+// the permissions of the responding service.
 func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
-	o := natstest.Connect(t, s, natsbroker.Config{User: "orchestrator", Password: "orchestrator",
+	o := natstest.Connect(t, s, natsbroker.Config{
+		Login:       natsbroker.Login{User: "orchestrator", Password: "orchestrator"},
 		InboxPrefix: inboxOf("orchestrator"), Setup: natsbroker.Verify})
 	asked := make(chan string, 10)
-	stop, err := o.Answer("state", func(_ context.Context, question []byte) ([]byte, error) {
-		asked <- string(question)
+	stop, err := o.Handle("state", func(_ context.Context, request []byte) ([]byte, error) {
+		asked <- string(request)
 		return []byte("{}"), nil // would purge all
 	})
 	if err != nil {
@@ -329,11 +335,11 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	}
 	client := intrude(t, s, "client")
 	all := intrude(t, s, "setup")
-	for _, reply := range []string{"$JS.API.STREAM.PURGE.RONDO", "rondo.work-done.1-2.i", "rondo.start.o.j",
-		"$KV.RONDO_MARKS.m"} {
+	for _, reply := range []string{"$JS.API.STREAM.PURGE.RONDO", "rondo.task-done.1-2.i", "rondo.start.o.j",
+		"$KV.RONDO_KV.recovered"} {
 		err := client.nc.PublishRequest("rondo.api.state", reply, []byte(reply))
 		if err == nil {
-			err = all.nc.PublishRequest("rondo.notice.handover.to.o", reply, nil)
+			err = all.nc.PublishRequest("rondo.notification.handover.to.o", reply, nil)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -345,7 +351,7 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 			t.Errorf("asked %q", q)
 		}
 	}
-	stop() // answers that are being made are given before
+	stop() // waits for the running handlers
 	handed()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -357,12 +363,12 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	}
 }
 
-// TestWhereAnAcknowledgementGoes shows the limit of rights within an account, and that an account
-// for clients has it not: the servers send the acknowledgement of what was stored to any subject
-// that the publisher names, with rights of their own.
+// TestWhereAnAcknowledgementGoes shows the limit of permissions within an account, and that an
+// account for clients does not have it: the servers send the acknowledgement of a stored message to
+// any subject that the publisher names, with permissions of their own.
 func TestWhereAnAcknowledgementGoes(t *testing.T) {
 	t.Parallel()
-	targets := []string{"rondo.work-done.1-2.i", "$KV.RONDO_MARKS.m", "$JS.API.STREAM.PURGE.RONDO",
+	targets := []string{"rondo.task-done.1-2.i", "$KV.RONDO_KV.recovered", "$JS.API.STREAM.PURGE.RONDO",
 		"$JS.API.STREAM.DELETE.RONDO"}
 	for _, test := range []struct {
 		file, setup, client string
@@ -389,7 +395,7 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 				}
 			}
 			if _, err := client.nc.Request("rondo.start.o.last", nil, 20*time.Second); err != nil {
-				// by then, those before are stored and acknowledged
+				// the messages before it are stored and acknowledged by then
 				t.Fatal(err)
 			}
 			if err := all.nc.Publish("that.is.all", nil); err != nil {
@@ -408,7 +414,7 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			marks, err := js.Stream(t.Context(), "KV_RONDO_MARKS")
+			keys, err := js.Stream(t.Context(), "KV_RONDO_KV")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -419,13 +425,13 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 			if first := inbox.CachedInfo().State.FirstSeq; first != 1 {
 				t.Errorf("the messages before %d were purged", first)
 			}
-			if len(test.forged) > 0 { // what was published there was heard already, and is stored soon
-				natstest.Eventually(t, "the mark is set", func() bool {
-					info, err := marks.Info(t.Context())
+			if len(test.forged) > 0 { // the subscription has heard the forged message, and it is stored soon
+				natstest.Eventually(t, "the key is stored", func() bool {
+					info, err := keys.Info(t.Context())
 					return err == nil && info.State.Msgs == 1
 				})
-			} else if n := marks.CachedInfo().State.Msgs; n != 0 {
-				t.Errorf("%d marks were set", n)
+			} else if n := keys.CachedInfo().State.Msgs; n != 0 {
+				t.Errorf("%d keys were stored", n)
 			}
 			for _, f := range targets[:2] {
 				if want := len(test.forged) > 0; forged[f] != want {
@@ -457,7 +463,7 @@ func TestTenantsHaveTheRightsOfOne(t *testing.T) {
 	one, tenants := rights("single.conf"), rights("tenants.conf")
 	for _, role := range []string{"orchestrator", "worker", "check"} {
 		for _, tenant := range []string{"shop", "bank"} {
-			want := strings.ReplaceAll(one[role], "_INBOX_client", "_R_") // how answers go over into another account
+			want := strings.ReplaceAll(one[role], "_INBOX_client", "_R_") // how responses cross into another account
 			if got := tenants[tenant+"-"+role]; got != want {
 				t.Errorf("%s-%s may\n%s\nwant\n%s", tenant, role, got, want)
 			}

@@ -15,10 +15,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// shipped are the configurations that come with Rondo.
+// shipped is the directory of the configurations that Rondo ships.
 const shipped = "../../../deploy/nats/"
 
-// TestDocumentedRightsAreTheShippedOnes compares the page with the file.
+// TestDocumentedRightsAreTheShippedOnes compares the documentation with the file.
 func TestDocumentedRightsAreTheShippedOnes(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/nats.md")
@@ -37,7 +37,8 @@ func TestDocumentedRightsAreTheShippedOnes(t *testing.T) {
 	}
 }
 
-// inboxOf begins the subjects on which a user of the shipped configurations gets answers.
+// inboxOf returns the prefix of the subjects on which a user of the shipped configurations receives
+// responses.
 func inboxOf(user string) string {
 	if user == "setup" {
 		return ""
@@ -45,13 +46,15 @@ func inboxOf(user string) string {
 	return "_INBOX_" + user
 }
 
-// TestDocumentedRightsAreEnough lets each part do what it does, with its own rights.
+// TestDocumentedRightsAreEnough runs the operations of each service with the permissions of its
+// user.
 func TestDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
 	as := func(user string, setup natsbroker.Setup) (*natsbroker.Bus, error) {
-		return natstest.TryConnect(t, s, natsbroker.Config{User: user, Password: user, InboxPrefix: inboxOf(user),
-			Setup: setup, Timeout: 20 * time.Second})
+		return natstest.TryConnect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
+			InboxPrefix: inboxOf(user),
+			Setup:       setup, Timeout: time.Hour}) // the test notices a refusal before
 	}
 	must := func(err error) {
 		t.Helper()
@@ -62,17 +65,13 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 
 	_, err := as("orchestrator", natsbroker.Verify)
 	wants(t, err, everything...)
-	began := time.Now()
 	for _, user := range []string{"orchestrator", "worker"} {
 		_, err = as(user, natsbroker.Make)
-		wants(t, err, "make what is needed", "stream RONDO:", "stream RONDO_WORK:", "KV_RONDO_NOTES", "ermissions")
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v to say so", took)
+		wants(t, err, "make what is needed", "stream RONDO:", "stream RONDO_TASKS:", "KV_RONDO_KV", "ermissions")
 	}
 	made, err := as("setup", natsbroker.Make)
 	must(err)
-	_, err = made.HealSchedules(t.Context()) // makes the bucket, as migrate does
+	_, err = made.HealSchedules(t.Context()) // creates the bucket, as migrate does
 	must(err)
 	orchestrator, err := as("orchestrator", natsbroker.Verify)
 	must(err)
@@ -85,15 +84,15 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	// A client starts something, at once and later, and asks.
+	// A client publishes a start, a delayed start, and requests.
 	must(client.Publish(ctx, events.Wire{Subject: "rondo.start.o.i"},
 		events.Wire{Subject: "rondo.start.o.i", NotBefore: time.Now().Add(1600 * time.Millisecond)}))
-	stop, err := orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) {
+	stop, err := orchestrator.Handle("state", func(context.Context, []byte) ([]byte, error) {
 		return []byte("fine"), nil
 	})
 	must(err)
 	defer stop()
-	if answer, err := client.Ask(ctx, "state", nil); err != nil || string(answer) != "fine" {
+	if answer, err := client.Request(ctx, "state", nil); err != nil || string(answer) != "fine" {
 		t.Errorf("%q, %v", answer, err)
 	}
 	heard := make(chan bool, 10)
@@ -104,17 +103,17 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	defer unlisten()
 
 	for _, b := range []*natsbroker.Bus{orchestrator, worker} {
-		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
+		stop, err := b.HandleDiscovery("process", func(context.Context, []byte) ([]byte, error) {
 			return []byte("here"), nil
 		})
 		must(err)
 		defer stop()
 	}
-	if answers, err := client.AskAll(ctx, "process", nil, time.Second); err != nil || len(answers) != 2 {
+	if answers, err := client.Discover(ctx, "process", nil, time.Second); err != nil || len(answers) != 2 {
 		t.Errorf("%q, %v", answers, err)
 	}
 
-	// An orchestrator takes it, and does everything that it does.
+	// An orchestrator receives, and does everything that it does.
 	ps, err := orchestrator.Partitions(ctx)
 	must(err)
 	came := make(chan broker.Delivery, 100)
@@ -139,7 +138,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		d.Hold.InProgress()
 		d.Hold.Ack()
 	}
-	work := events.Wire{Subject: "rondo.work.gpu.a.1-2.i"}
+	work := events.Wire{Subject: "rondo.task.gpu.a.1-2.i"}
 	timer := events.Wire{Subject: "rondo.timer-due.1-3.i", NotBefore: time.Now().Add(time.Hour)}
 	must(orchestrator.Publish(ctx, work, timer))
 	for _, w := range []events.Wire{work, timer} {
@@ -153,24 +152,24 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		t.Errorf("whoever checks sees %d dead letters, %v", len(dead), err)
 	}
 	must(orchestrator.Publish(ctx, events.Wire{Subject: timer.Subject, NotBefore: timer.NotBefore, Purge: true},
-		events.Wire{Subject: "rondo.work.gpu.b.1-2.i", Purge: true}))
+		events.Wire{Subject: "rondo.task.gpu.b.1-2.i", Purge: true}))
 	member, err := orchestrator.Join(ctx, broker.Member{ID: "o"})
 	must(err)
 	must(member.Leave(ctx))
-	must(orchestrator.Announce([]string{"ended", "o", "i"}, nil, nil))
+	must(orchestrator.Notify([]string{"ended", "o", "i"}, nil, nil))
 	<-heard
-	_, err = orchestrator.WorkBacklog(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
+	_, err = orchestrator.TaskBacklog(ctx, broker.TaskQueueName{Tag: "gpu", Activity: "a"})
 	must(err)
-	must(orchestrator.SetMark(ctx, "m"))
-	if marked, err := orchestrator.Marked(ctx, "m"); err != nil || !marked {
-		t.Errorf("%v, %v", marked, err)
+	for _, key := range []string{broker.KeyRecovered, broker.KeyAttempts + "n"} {
+		must(orchestrator.Put(ctx, key, []byte("1"), 0))
+		if v, err := orchestrator.Get(ctx, key); err != nil || string(v) != "1" {
+			t.Errorf("%q, %v", v, err)
+		}
+		must(orchestrator.Delete(ctx, key))
 	}
-	must(orchestrator.SetNote(ctx, "n", nil))
-	_, err = orchestrator.Note(ctx, "n")
-	must(err)
 	must(orchestrator.Repair(ctx))
-	if owner, err := orchestrator.Claim(ctx, "recovery", "o"); err != nil || owner != "o" {
-		// a lease for what one of them does
+	if owner, err := orchestrator.Acquire(ctx, "recovery", "o"); err != nil || owner != "o" {
+		// a lease for the recovery, which one orchestrator does
 		t.Errorf("%q, %v", owner, err)
 	}
 	must(orchestrator.Release(ctx, "recovery", "o"))
@@ -187,10 +186,10 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 	unhear, err := orchestrator.Withdrawals([]string{"rondo.system"}, func(subject string) { told <- subject })
 	must(err)
 	defer unhear()
-	for _, name := range []string{"rondo.read-value", "rondo.queue.push"} {
-		own, err := orchestrator.OpenQueue(ctx, broker.Queue{Tag: "rondo.system", Activity: name})
+	for _, name := range []string{"rondo.read-value", "rondo.jobs.push"} {
+		own, err := orchestrator.OpenTaskQueue(ctx, broker.TaskQueueName{Tag: "rondo.system", Activity: name})
 		must(err)
-		work := events.Wire{Subject: "rondo.work.rondo%2Esystem." + events.EncodeToken(name) + ".1-9.i"}
+		work := events.Wire{Subject: "rondo.task.rondo%2Esystem." + events.EncodeToken(name) + ".1-9.i"}
 		must(orchestrator.Publish(ctx, work))
 		if n, err := own.Take(ctx, 1, func(d broker.Delivery) { d.Hold.Ack() }); err != nil || n != 1 {
 			t.Errorf("%s: took %d, %v", name, n, err)
@@ -201,37 +200,39 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		}
 	}
 
-	// A worker takes the work, and does everything that it does.
+	// A worker takes the task, and does everything that it does.
 	unwatch, err := worker.Withdrawals([]string{"gpu"}, func(string) {})
 	must(err)
 	defer unwatch()
-	queue, err := worker.OpenQueue(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
+	queue, err := worker.OpenTaskQueue(ctx, broker.TaskQueueName{Tag: "gpu", Activity: "a"})
 	must(err)
-	_, err = worker.Queues(ctx)
+	_, err = worker.ListTaskQueues(ctx)
 	must(err)
 	_, err = queue.Take(ctx, 1, func(d broker.Delivery) {
 		if there, err := worker.Stored(ctx, d); err != nil || !there {
 			t.Errorf("%v, %v", there, err)
 		}
-		owner, err := worker.Claim(ctx, "s", "w")
+		owner, err := worker.Acquire(ctx, "s", "w")
 		if err != nil || owner != "w" {
 			t.Errorf("%q, %v", owner, err)
 		}
 		_, err = worker.Owner(ctx, "s")
 		must(err)
 		must(worker.Release(ctx, "s", "w"))
-		must(worker.SetNote(ctx, "n", []byte("1")))
-		_, err = worker.Note(ctx, "n")
-		must(err)
-		must(worker.DropNote(ctx, "n"))
+		key := broker.KeyTask + "1-2/i"
+		must(worker.Put(ctx, key, []byte("1"), broker.KeyTTL))
+		if v, err := worker.Get(ctx, key); err != nil || string(v) != "1" {
+			t.Errorf("%q, %v", v, err)
+		}
+		must(worker.Delete(ctx, key))
 		done := make(chan broker.Delivery, 1)
 		stop, err := worker.ReceiveHandovers("w", func(d broker.Delivery) error { done <- d; return nil })
 		must(err)
 		defer stop()
 		must(worker.Handover(ctx, "w", d))
 		must(worker.StoreDeadLetter(ctx, <-done, broker.Cause{Reason: "test"}))
-		must(worker.Publish(ctx, events.Wire{Subject: "rondo.work-begun.1-2.i"},
-			events.Wire{Subject: "rondo.work-done.1-2.i"}, events.Wire{Subject: "rondo.work-failed.1-2.i"}))
+		must(worker.Publish(ctx, events.Wire{Subject: "rondo.task-begun.1-2.i"},
+			events.Wire{Subject: "rondo.task-done.1-2.i"}, events.Wire{Subject: "rondo.task-failed.1-2.i"}))
 		d.Hold.Ack()
 	})
 	must(err)
@@ -240,26 +241,26 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		d.Hold.Ack()
 	}
 	natstest.Eventually(t, "all is acknowledged", func() bool {
-		l, err := worker.WorkBacklog(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
+		l, err := worker.TaskBacklog(ctx, broker.TaskQueueName{Tag: "gpu", Activity: "a"})
 		return err == nil && l == broker.Backlog{}
 	})
 
-	// What somebody may not publish is refused.
+	// The server refuses a message that a user may not publish.
 	var refused *broker.Refused
 	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"},
-		events.Wire{Subject: "rondo.work-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
+		events.Wire{Subject: "rondo.task-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
 		t.Errorf("%v, want that the second is refused", err)
 	}
 	d := <-came
 	d.Hold.Ack()
-	if _, err := client.Queues(ctx); err == nil {
+	if _, err := client.ListTaskQueues(ctx); err == nil {
 		t.Error("a client sees the queues")
 	}
 	if _, err := client.Has(ctx, work); err == nil {
 		t.Error("a client sees what is stored")
 	}
-	if _, err := client.Claim(ctx, "s", "w"); err == nil {
-		t.Error("a client claims a session")
+	if _, err := client.Acquire(ctx, "s", "w"); err == nil {
+		t.Error("a client acquires a session")
 	}
 	if _, err := client.Join(ctx, broker.Member{ID: "c"}); err == nil {
 		t.Error("a client is a member")

@@ -17,26 +17,29 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// A schedule is a row of a bucket, and, unless it is paused, an entry in the stream of what waits
-// for its time: a message that NATS publishes again and again. The row counts. An entry names the
-// revision of the row that it was made of, and
+// A schedule is a row of a bucket, and, unless it is paused, an entry in the stream of delayed
+// messages: a message that NATS publishes repeatedly. The row is authoritative. An entry names the
+// revision of the row that it was made from, and
 //
-//   - settleSchedule makes the entries of a row agree with it, and looks at the row again
-//     afterwards: others may be at it;
-//   - whatever forwards a message that has come out of an entry drops it if the row has another
-//     revision by then, or is paused, or gone. So a schedule that was paused or dropped starts
-//     nothing more, even if its entry is still there;
-//   - [Bus.HealSchedules] settles all rows, and all entries without one.
+//   - settleSchedule makes the entries of a row agree with it, and reads the row again afterwards,
+//     because other processes may change it at the same time;
+//   - the process that forwards a message of an entry drops it if the row has another revision by
+//     then, or is paused, or gone. So a schedule that was paused or dropped starts nothing more, even
+//     if its entry is still there;
+//   - HealSchedules settles all rows, and all entries without one.
 
 var _ broker.Schedules = (*Bus)(nil)
 
-// bucketTries is how often the bucket is looked for once more by who may not make it, every
+// schedules are the messages that NATS publishes repeatedly.
+type schedules struct{ *resources }
+
+// bucketTries is how often a process that may not create the bucket looks for it again, every
 // bucketAgain.
 const (
 	bucketTries = 10
 	bucketAgain = 200 * time.Millisecond
-	// settleTries bounds how often the entries of a schedule are looked at while somebody else
-	// changes it.
+	// settleTries is how often settleSchedule compares the entries of a schedule while another
+	// process changes it.
 	settleTries = 10
 
 	// headerRevision names the row of the bucket that an entry was made of, and headerSchedule its
@@ -45,39 +48,36 @@ const (
 	headerSchedule = "Rondo-Schedule"
 )
 
-// scheduleBucket is the bucket's name.
-func (b *Bus) scheduleBucket() string { return b.names.inbox + "_SCHEDULES" }
-
-// schedules opens the bucket. It is made when it is needed first, or when the orchestrators heal
+// open opens the bucket. It is created at its first use, or when the orchestrators heal
 // schedules: few systems have any.
-func (b *Bus) schedules(ctx context.Context) (jetstream.KeyValue, error) {
-	kv, err := b.js.KeyValue(ctx, b.scheduleBucket())
-	if !errors.Is(err, jetstream.ErrBucketNotFound) || b.config.Setup != Make {
+func (ss *schedules) open(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := ss.js.KeyValue(ctx, ss.scheduleBucket())
+	if !errors.Is(err, jetstream.ErrBucketNotFound) || ss.plan.config.Setup != Make {
 		return kv, err
 	}
-	s := setup{b: b, replicas: b.config.Replicas}
-	if is := b.there.Load(); is != nil && is.inbox != nil && s.replicas == 0 {
+	s := setup{r: ss.resources, replicas: ss.plan.config.Replicas}
+	if is := ss.there.Load(); is != nil && is.inbox != nil && s.replicas == 0 {
 		s.replicas = is.inbox.CachedInfo().Config.Replicas
 	}
-	kv = s.bucket(ctx, b.scheduleBucket(), "what is started again and again", 0)
+	kv = s.bucket(ctx, ss.scheduleBucket(), "what is started again and again", 0)
 	return kv, errors.Join(s.errs...)
 }
 
-// row is a schedule as it is stored.
+// row is a stored schedule.
 type row struct {
 	broker.Schedule
 	revision uint64
 }
 
-// runs tells whether a schedule has an entry.
+// runs reports whether a schedule must have an entry.
 func (r *row) runs() bool { return r != nil && !r.Paused }
 
-// errForeignRow is why a row of the bucket counts as nothing: its key is that of another schedule,
-// or of none.
+// errForeignRow says that a row of the bucket is ignored: its key is that of another schedule, or
+// of none.
 var errForeignRow = errors.New("no schedule has written it")
 
-// row reads a schedule; nil if there is none.
-func (b *Bus) row(ctx context.Context, kv jetstream.KeyValue, key string) (*row, error) {
+// row returns a schedule; nil if there is none.
+func (ss *schedules) row(ctx context.Context, kv jetstream.KeyValue, key string) (*row, error) {
 	e, err := kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
@@ -105,49 +105,49 @@ func storeSchedule(ctx context.Context, kv jetstream.KeyValue, s broker.Schedule
 }
 
 // PutSchedule implements broker.Schedules.
-func (b *Bus) PutSchedule(ctx context.Context, s broker.Schedule) error {
+func (ss *schedules) PutSchedule(ctx context.Context, s broker.Schedule) error {
 	what := "store schedule " + s.ID
 	if s.ID == "" || s.Pattern == "" || strings.HasPrefix(s.Pattern, "@at ") {
 		return fmt.Errorf("nats: %s: it needs an id, and a pattern that comes again", what)
 	}
-	if err := b.canTake(s.Message.Subject); err != nil {
+	if err := ss.canTake(s.Message.Subject); err != nil {
 		return fmt.Errorf("nats: %s: subject %q: %w", what, s.Message.Subject, err)
 	}
-	kv, err := b.schedules(ctx)
+	kv, err := ss.open(ctx)
 	for try := 0; try < bucketTries && errors.Is(err, jetstream.ErrBucketNotFound); try++ {
-		// an orchestrator that has just started is about to make it
+		// An orchestrator that has just started is about to create it.
 		select {
 		case <-time.After(bucketAgain):
 		case <-ctx.Done():
 			return problem(what, context.Cause(ctx))
 		}
-		kv, err = b.schedules(ctx)
+		kv, err = ss.open(ctx)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return fmt.Errorf("nats: %s: bucket %s is missing, and may not be made from here; an orchestrator makes it "+
-			"when it starts", what, b.scheduleBucket())
+			"when it starts", what, ss.scheduleBucket())
 	}
 	if err != nil {
 		return problem(what, err)
 	}
 	key := keyOf(s.ID)
-	before, err := b.row(ctx, kv, key)
+	before, err := ss.row(ctx, kv, key)
 	if err != nil && !errors.Is(err, errForeignRow) {
 		return problem(what, err)
 	}
 	if err := storeSchedule(ctx, kv, s); err != nil {
 		return problem(what, err)
 	}
-	_, err = b.settleSchedule(ctx, kv, key)
+	_, err = ss.settleSchedule(ctx, kv, key)
 	var refused *broker.Refused
 	switch {
-	case errors.As(err, &refused): // it is as if nobody had asked
+	case errors.As(err, &refused): // restore the earlier schedule
 		if before != nil {
 			err = errors.Join(err, problem(what, storeSchedule(ctx, kv, before.Schedule)))
 		} else {
 			err = errors.Join(err, problem(what, kv.Purge(ctx, key)))
 		}
-		if _, undo := b.settleSchedule(ctx, kv, key); undo != nil {
+		if _, undo := ss.settleSchedule(ctx, kv, key); undo != nil {
 			err = errors.Join(err, problem(what, undo))
 		}
 		return err
@@ -157,28 +157,19 @@ func (b *Bus) PutSchedule(ctx context.Context, s broker.Schedule) error {
 	return nil
 }
 
-// entrySubject is the subject of a schedule's entry, entriesOf that of all entries that it may
-// have.
-func (b *Bus) entrySubject(s broker.Schedule) string {
-	_, rest, _ := strings.Cut(strings.TrimPrefix(s.Message.Subject, b.names.prefix+"."), ".")
-	return b.subject("later", "schedule", keyOf(s.ID), rest)
-}
-
-func (b *Bus) entriesOf(key string) string { return b.subject("later", "schedule", key, "*", "*") }
-
-// settleSchedule makes the entries of a schedule agree with its row, and tells whether they did
+// settleSchedule makes the entries of a schedule agree with its row, and reports whether they did
 // not.
-func (b *Bus) settleSchedule(ctx context.Context, kv jetstream.KeyValue, key string) (changed bool, err error) {
-	st, err := b.laterStream()
+func (ss *schedules) settleSchedule(ctx context.Context, kv jetstream.KeyValue, key string) (changed bool, err error) {
+	st, err := ss.laterStream()
 	if err != nil {
 		return false, err
 	}
 	for range settleTries {
-		want, err := b.row(ctx, kv, key)
+		want, err := ss.row(ctx, kv, key)
 		if err != nil && !errors.Is(err, errForeignRow) {
 			return changed, err
 		}
-		entry, err := st.GetLastMsgForSubject(ctx, b.entriesOf(key))
+		entry, err := st.GetLastMsgForSubject(ctx, ss.entriesOf(key))
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return changed, err
 		}
@@ -187,9 +178,9 @@ func (b *Bus) settleSchedule(ctx context.Context, kv jetstream.KeyValue, key str
 		}
 		changed = true
 		if want.runs() {
-			err = b.enterSchedule(ctx, st, key, want)
+			err = ss.enterSchedule(ctx, st, key, want)
 		} else {
-			err = st.Purge(ctx, jetstream.WithPurgeSubject(b.entriesOf(key)))
+			err = st.Purge(ctx, jetstream.WithPurgeSubject(ss.entriesOf(key)))
 		}
 		if err != nil {
 			return changed, err
@@ -198,7 +189,7 @@ func (b *Bus) settleSchedule(ctx context.Context, kv jetstream.KeyValue, key str
 	return changed, errors.New("somebody else keeps changing it")
 }
 
-// agrees tells whether an entry is that of a row; nil stands for none.
+// agrees reports whether an entry is that of a row; nil stands for none.
 func agrees(want *row, entry *jetstream.RawStreamMsg) bool {
 	if !want.runs() || entry == nil {
 		return !want.runs() && entry == nil
@@ -206,44 +197,43 @@ func agrees(want *row, entry *jetstream.RawStreamMsg) bool {
 	return entry.Header.Get(headerRevision) == strconv.FormatUint(want.revision, 10)
 }
 
-// enterSchedule makes the entry of a schedule, and removes those from before.
-func (b *Bus) enterSchedule(ctx context.Context, st jetstream.Stream, key string, s *row) error {
-	m := &nats.Msg{Subject: b.entrySubject(s.Schedule), Header: make(nats.Header, len(s.Message.Header)+6),
+// enterSchedule stores the entry of a schedule, and removes earlier ones.
+func (ss *schedules) enterSchedule(ctx context.Context, st jetstream.Stream, key string, s *row) error {
+	m := &nats.Msg{Subject: ss.entrySubject(s.Schedule), Header: make(nats.Header, len(s.Message.Header)+6),
 		Data: s.Message.Body}
 	for k, v := range s.Message.Header {
 		m.Header[k] = v
 	}
-	delete(m.Header, nats.MsgIdHdr) // what is published each time is not the same
+	delete(m.Header, nats.MsgIdHdr) // each message that NATS publishes is a new one
 	delete(m.Header, events.HeaderMsgID)
 	m.Header["Nats-Schedule"] = []string{s.Pattern}
-	m.Header["Nats-Schedule-Target"] = []string{b.dueOf(s.Message.Subject)}
+	m.Header["Nats-Schedule-Target"] = []string{ss.dueOf(s.Message.Subject)}
 	m.Header["Nats-Rollup"] = []string{"sub"}
 	m.Header[headerSchedule] = []string{key}
 	m.Header[headerRevision] = []string{strconv.FormatUint(s.revision, 10)}
 	if s.Zone != "" {
 		m.Header["Nats-Schedule-Time-Zone"] = []string{s.Zone}
 	}
-	_, err := b.js.PublishMsg(ctx, m)
+	_, err := ss.js.PublishMsg(ctx, m)
 	if err != nil && permanent(err) {
 		return &broker.Refused{Messages: []events.Wire{s.Message}, Reasons: []error{err}}
 	}
 	if err != nil {
 		return err
 	}
-	return st.Purge(ctx, jetstream.WithPurgeSubject(b.entriesOf(key)), jetstream.WithPurgeKeep(1))
+	return st.Purge(ctx, jetstream.WithPurgeSubject(ss.entriesOf(key)), jetstream.WithPurgeKeep(1))
 }
 
-// isCurrent tells whether a message has come out of the entry of a schedule that still runs as it
-// did then.
-func (b *Bus) isCurrent(ctx context.Context, h nats.Header) (bool, error) {
-	kv, err := b.js.KeyValue(ctx, b.scheduleBucket())
+// isCurrent reports whether a message was published from the present entry of a schedule that runs.
+func (ss *schedules) isCurrent(ctx context.Context, h nats.Header) (bool, error) {
+	kv, err := ss.js.KeyValue(ctx, ss.scheduleBucket())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	s, err := b.row(ctx, kv, h.Get(headerSchedule))
+	s, err := ss.row(ctx, kv, h.Get(headerSchedule))
 	if errors.Is(err, errForeignRow) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return false, nil
 	}
@@ -251,8 +241,8 @@ func (b *Bus) isCurrent(ctx context.Context, h nats.Header) (bool, error) {
 }
 
 // Schedules implements broker.Schedules.
-func (b *Bus) Schedules(ctx context.Context) ([]broker.Schedule, error) {
-	kv, err := b.schedules(ctx)
+func (ss *schedules) Schedules(ctx context.Context) ([]broker.Schedule, error) {
+	kv, err := ss.open(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil
 	}
@@ -266,12 +256,12 @@ func (b *Bus) Schedules(ctx context.Context) ([]broker.Schedule, error) {
 	var all []broker.Schedule
 	var errs []error
 	for key := range keys.Keys() {
-		switch s, err := b.row(ctx, kv, key); {
+		switch s, err := ss.row(ctx, kv, key); {
 		case errors.Is(err, errForeignRow):
-			b.log.Warn("NATS: a row of the bucket of schedules counts as nothing", "schedule", key, "error", err)
+			ss.log.Warn("NATS: a row of the bucket of schedules counts as nothing", "schedule", key, "error", err)
 		case err != nil:
 			errs = append(errs, err)
-		case s != nil: // it has not just been removed
+		case s != nil: // it was not removed just now
 			all = append(all, s.Schedule)
 		}
 	}
@@ -280,16 +270,16 @@ func (b *Bus) Schedules(ctx context.Context) ([]broker.Schedule, error) {
 }
 
 // DropSchedule implements broker.Schedules.
-func (b *Bus) DropSchedule(ctx context.Context, id string) (found bool, err error) {
+func (ss *schedules) DropSchedule(ctx context.Context, id string) (found bool, err error) {
 	what, key := "remove schedule "+id, keyOf(id)
-	kv, err := b.schedules(ctx)
+	kv, err := ss.open(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, problem(what, err)
 	}
-	s, err := b.row(ctx, kv, key)
+	s, err := ss.row(ctx, kv, key)
 	found = s != nil || errors.Is(err, errForeignRow)
 	if err != nil && !found {
 		return false, problem(what, err)
@@ -299,45 +289,45 @@ func (b *Bus) DropSchedule(ctx context.Context, id string) (found bool, err erro
 			return true, problem(what, err)
 		}
 	}
-	// Also if there was no row: an entry may have been left.
-	_, err = b.settleSchedule(ctx, kv, key)
+	// An entry may be left even if there was no row.
+	_, err = ss.settleSchedule(ctx, kv, key)
 	return found, problem(what, err)
 }
 
 // HealSchedules implements broker.Schedules.
-func (b *Bus) HealSchedules(ctx context.Context) (int, error) {
-	all, err := b.Schedules(ctx)
+func (ss *schedules) HealSchedules(ctx context.Context) (int, error) {
+	all, err := ss.Schedules(ctx)
 	errs, healed := []error{err}, 0
-	kv, err := b.schedules(ctx)
+	kv, err := ss.open(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return 0, problem("heal schedules", errors.Join(errs...))
 	}
 	if err != nil {
 		return 0, problem("heal schedules", errors.Join(append(errs, err)...))
 	}
-	keys, err := b.entryKeys(ctx)
+	keys, err := ss.entryKeys(ctx)
 	errs = append(errs, err)
 	for _, s := range all {
 		keys[keyOf(s.ID)] = true
 	}
 	for key := range keys {
-		changed, err := b.settleSchedule(ctx, kv, key)
+		changed, err := ss.settleSchedule(ctx, kv, key)
 		if errs = append(errs, err); changed && err == nil {
 			healed++
-			b.log.Info("NATS: schedule settled: its entry was missing, or was not that of its row", "schedule", key)
+			ss.log.Info("NATS: schedule settled: its entry was missing, or was not that of its row", "schedule", key)
 		}
 	}
 	return healed, problem("heal schedules", errors.Join(errs...))
 }
 
-// entryKeys are the keys of all entries.
-func (b *Bus) entryKeys(ctx context.Context) (map[string]bool, error) {
+// entryKeys returns the keys of all entries.
+func (ss *schedules) entryKeys(ctx context.Context) (map[string]bool, error) {
 	keys := make(map[string]bool)
-	st, err := b.laterStream()
+	st, err := ss.laterStream()
 	if err != nil {
 		return keys, err
 	}
-	begin := b.subject("later", "schedule") + "."
+	begin := ss.subject("later", "schedule") + "."
 	info, err := st.Info(ctx, jetstream.WithSubjectFilter(begin+">"))
 	if err != nil {
 		return keys, err

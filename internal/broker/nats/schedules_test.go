@@ -19,11 +19,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file is schedules beside what else happens at the same time.
+// This file tests schedules together with other operations at the same time.
 
 const nightly = "rondo.start.report.nightly"
 
-// everySecond is a schedule, or with another pattern one of another kind.
+// everySecond is a schedule; with another pattern, one of another kind.
 func everySecond(pattern ...string) broker.Schedule {
 	s := broker.Schedule{ID: "nightly", Pattern: "* * * * * *", Message: events.Wire{Subject: nightly},
 		Changed: time.Now()}
@@ -33,7 +33,7 @@ func everySecond(pattern ...string) broker.Schedule {
 	return s
 }
 
-// starts receives, counts the starts of the schedule, and tells of those that have an id.
+// starts receives, counts the starts of the schedule, and sends the ids of those that have one.
 func starts(t *testing.T, b *natsbroker.Bus) (n *atomic.Int64, withID <-chan string) {
 	t.Helper()
 	n, ids := new(atomic.Int64), make(chan string, 100)
@@ -61,7 +61,7 @@ func starts(t *testing.T, b *natsbroker.Bus) (n *atomic.Int64, withID <-chan str
 	return n, ids
 }
 
-// entries counts what NATS publishes again and again for the schedule.
+// entries counts the messages that NATS publishes repeatedly for the schedule.
 func entries(t *testing.T, js jetstream.JetStream) int {
 	t.Helper()
 	const subject = "rondo.later.schedule.>"
@@ -73,8 +73,8 @@ func entries(t *testing.T, js jetstream.JetStream) int {
 	return n
 }
 
-// TestSchedulesAndDelayedStartsOfOneID: the orchestration of a schedule is started once more,
-// later, under the id of the schedule. Both come.
+// TestSchedulesAndDelayedStartsOfOneID publishes a delayed start with the id of a schedule for the
+// same orchestration. Both are delivered.
 func TestSchedulesAndDelayedStartsOfOneID(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -142,8 +142,8 @@ func TestADroppedScheduleStaysDropped(t *testing.T) {
 	}
 }
 
-// TestAnEntryWithoutItsRowStartsNothing: somebody died between changing a row and its entry. What
-// the entry publishes is dropped, and healing removes it.
+// TestAnEntryWithoutItsRowStartsNothing: a process died between the change of a row and that of its
+// entry. The messages of the entry are dropped, and HealSchedules removes it.
 func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, b *natsbroker.Bus, kv jetstream.KeyValue) error{
@@ -156,7 +156,7 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 			return err
 		},
 		"foreign": func(t *testing.T, _ *natsbroker.Bus, kv jetstream.KeyValue) error {
-			// an acknowledgement that a client had sent there
+			// an acknowledgement that a client made NATS send there
 			_, err := kv.Put(t.Context(), "nightly", []byte(`{"stream":"RONDO", "seq":7}`))
 			return err
 		},
@@ -178,7 +178,7 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A start that is to come in four seconds comes after four that the entry would have
+			// A start with a delay of four seconds arrives after four that the entry would have
 			// made.
 			barrier := func(id string) {
 				t.Helper()
@@ -191,7 +191,7 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 					t.Errorf("%q came", got)
 				}
 			}
-			barrier("settled") // what had come out of it before may still be on its way
+			barrier("settled") // messages that the entry published before may still be in flight
 			if n := entries(t, js); n != 1 {
 				t.Errorf("there are %d entries", n)
 			}
@@ -214,8 +214,8 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 	}
 }
 
-// TestAPauseThatIsNotFinished: the user that pauses a schedule may not remove its entry. It is
-// told, and the schedule is paused.
+// TestAPauseThatIsNotFinished: the user that pauses a schedule may not remove its entry. The user
+// gets an error, and the schedule is paused.
 func TestAPauseThatIsNotFinished(t *testing.T) {
 	t.Parallel()
 	conf, err := os.ReadFile(shipped + "single.conf")
@@ -224,8 +224,9 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 	}
 	changed := strings.Replace(string(conf), `"$JS.API.STREAM.PURGE.RONDO_LATER", `, "", 1)
 	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, changed)})
-	setup := natstest.Connect(t, s, natsbroker.Config{User: "setup", Password: "setup", Partitions: 1})
-	if _, err := setup.HealSchedules(t.Context()); err != nil { // makes the bucket
+	setup := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: "setup", Password: "setup"},
+		Partitions: 1})
+	if _, err := setup.HealSchedules(t.Context()); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
 	n, ids := starts(t, setup)
@@ -233,7 +234,8 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	natstest.Eventually(t, "it fires", func() bool { return n.Load() > 1 })
-	person := natstest.Connect(t, s, natsbroker.Config{User: "orchestrator", Password: "orchestrator",
+	person := natstest.Connect(t, s, natsbroker.Config{
+		Login:       natsbroker.Login{User: "orchestrator", Password: "orchestrator"},
 		InboxPrefix: inboxOf("orchestrator"), Setup: natsbroker.Verify, Timeout: 2 * time.Second})
 	paused := everySecond()
 	paused.Paused = true
@@ -260,8 +262,7 @@ func TestAPauseThatIsNotFinished(t *testing.T) {
 	}
 }
 
-// TestARefusedScheduleChangesNothing puts a pattern in place of a good one that NATS does not
-// understand.
+// TestARefusedScheduleChangesNothing replaces a good pattern by one that NATS does not understand.
 func TestARefusedScheduleChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -282,7 +283,7 @@ func TestARefusedScheduleChangesNothing(t *testing.T) {
 	natstest.Eventually(t, "the one before goes on", func() bool { return n.Load() > before+2 })
 }
 
-// rawJetStreamAs is a user's connection to look behind the scenes.
+// rawJetStreamAs is a connection of a user without Rondo's code.
 func rawJetStreamAs(t *testing.T, s *embedded.Server, user string) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(userConnection(t, s, user, ""))

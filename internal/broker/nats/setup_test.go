@@ -24,7 +24,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// wants checks that an error says all of it.
+// wants checks that an error has all parts.
 func wants(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -37,8 +37,8 @@ func wants(t *testing.T, err error, parts ...string) {
 	}
 }
 
-var everything = []string{"RONDO", "RONDO_LATER", "RONDO_WORK", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS",
-	"KV_RONDO_NOTES", "KV_RONDO_MARKS"}
+var everything = []string{"RONDO", "RONDO_LATER", "RONDO_TASKS", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS",
+	"KV_RONDO_KV"}
 
 func TestSetupByFourAtOnceIsSetupByOne(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 	s := natstest.Start(t)
 	natstest.Connect(t, s, natsbroker.Config{Partitions: 3})
 	js := rawJetStream(t, s)
-	work := streamInfo(t, t.Context(), js, "RONDO_WORK").Config
+	work := streamInfo(t, t.Context(), js, "RONDO_TASKS").Config
 	work.Duplicates = time.Minute
 	inbox := streamInfo(t, t.Context(), js, "RONDO").Config
 	inbox.SubjectTransform.Destination = "rondo.p.{{partition(3,3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
@@ -104,19 +104,20 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 	if err := js.DeleteConsumer(t.Context(), "RONDO", "p-2"); err != nil {
 		t.Fatal(err)
 	}
-	if err := js.DeleteStream(t.Context(), "KV_RONDO_NOTES"); err != nil {
+	if err := js.DeleteStream(t.Context(), "KV_RONDO_KV"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := natstest.TryConnect(t, s,
-		natsbroker.Config{Setup: natsbroker.Verify, InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
+		natsbroker.Config{Setup: natsbroker.Verify, InboxAckWait: time.Minute, DeadLetterTTL: time.Hour, Partitions: 4})
 	wants(t, err,
 		"stream RONDO: transform is rondo.*.*.* to rondo.p.{{partition(3,3)}}.{{wildcard(1)}}",
-		"stream RONDO_WORK: window for duplicates is 1m0s, wanted is 10s",
+		"stream RONDO_TASKS: window for duplicates is 1m0s, wanted is 10s",
 		"stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
 		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing",
-		"stream KV_RONDO_NOTES: it is missing")
-	natstest.Connect(t, s, natsbroker.Config{InboxWait: time.Minute, DeadFor: time.Hour, Partitions: 4})
-	natstest.Connect(t, s, natsbroker.Config{InboxWait: time.Minute, DeadFor: time.Hour, Setup: natsbroker.Verify})
+		"stream KV_RONDO_KV: it is missing")
+	natstest.Connect(t, s, natsbroker.Config{InboxAckWait: time.Minute, DeadLetterTTL: time.Hour, Partitions: 4})
+	natstest.Connect(t, s, natsbroker.Config{InboxAckWait: time.Minute, DeadLetterTTL: time.Hour,
+		Setup: natsbroker.Verify})
 }
 
 // A deployment that is rolled back has the number of partitions of an earlier revision, and no
@@ -148,7 +149,8 @@ func TestVerifyContinuesWithAnotherNumberOfPartitions(t *testing.T) {
 	}
 }
 
-// Partitions once had one lane. What is in the stream from then is kept, and both lanes are made.
+// In an earlier version, partitions had one lane. Its messages are kept, and both lanes are
+// created.
 func TestPartitionsGetTheirSecondLane(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -210,7 +212,7 @@ func TestSystemsOnOneServerDoNotSeeEachOther(t *testing.T) {
 	a, b := natstest.Connect(t, s, natsbroker.Config{Prefix: "shop"}),
 		natstest.Connect(t, s, natsbroker.Config{Prefix: "shop2", Partitions: 2})
 	if err := a.Publish(t.Context(), events.Wire{Subject: "shop.event.e.i"},
-		events.Wire{Subject: "shop.work._.a.1-2.i"}); err != nil {
+		events.Wire{Subject: "shop.task._.a.1-2.i"}); err != nil {
 		t.Fatal(err)
 	}
 	var refused *broker.Refused
@@ -226,10 +228,10 @@ func TestSystemsOnOneServerDoNotSeeEachOther(t *testing.T) {
 			t.Errorf("partition %d: %+v, %v", p, l, err)
 		}
 	}
-	if q, err := b.Queues(t.Context()); err != nil || len(q) != 0 {
+	if q, err := b.ListTaskQueues(t.Context()); err != nil || len(q) != 0 {
 		t.Errorf("%v, %v", q, err)
 	}
-	owner, err := a.Claim(t.Context(), "s", "w")
+	owner, err := a.Acquire(t.Context(), "s", "w")
 	other, err2 := b.Owner(t.Context(), "s")
 	if owner != "w" || other != "" || err != nil || err2 != nil {
 		t.Errorf("%q and %q, %v, %v", owner, other, err, err2)
@@ -268,7 +270,7 @@ func TestPartitionsStayWhenNobodySaysHowMany(t *testing.T) {
 	if err := b.SetPartitions(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := six.Repair(t.Context()); err != nil { // what was said at the start counts at the start
+	if err := six.Repair(t.Context()); err != nil { // the settings of a process count only at its start
 		t.Fatal(err)
 	}
 	count(six, 3)
@@ -305,7 +307,7 @@ func TestReplicasOfASystemCanBeChanged(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		_ = b.Receive(ctx, 0, func(d broker.Delivery) { close(got) }) // it came, or the test fails below
+		_ = b.Receive(ctx, 0, func(d broker.Delivery) { close(got) }) // it arrived, or the test fails below
 	}()
 	select {
 	case <-got:
@@ -314,7 +316,7 @@ func TestReplicasOfASystemCanBeChanged(t *testing.T) {
 	}
 }
 
-// ---- Servers that do not do.
+// ---- Unsuitable servers.
 
 func TestServersThatCannotBeUsedAreExplained(t *testing.T) {
 	t.Parallel()
@@ -339,10 +341,10 @@ func TestServersThatCannotBeUsedAreExplained(t *testing.T) {
 			WITH { jetstream: enabled, users: [ { user: a, password: a } ] }
 			WITHOUT { users: [ { user: b, password: b } ] }
 		}`)})
-	natstest.Connect(t, s, natsbroker.Config{User: "a", Password: "a"})
-	_, err = natstest.TryConnect(t, s, natsbroker.Config{User: "b", Password: "b"})
+	natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: "a", Password: "a"}})
+	_, err = natstest.TryConnect(t, s, natsbroker.Config{Login: natsbroker.Login{User: "b", Password: "b"}})
 	wants(t, err, "JetStream is off for this account")
-	_, err = natstest.TryConnect(t, s, natsbroker.Config{User: "a", Password: "wrong"})
+	_, err = natstest.TryConnect(t, s, natsbroker.Config{Login: natsbroker.Login{User: "a", Password: "wrong"}})
 	wants(t, err, "check the credentials")
 	_, err = natstest.TryConnect(t, s, natsbroker.Config{})
 	wants(t, err, "check the credentials")
@@ -360,15 +362,16 @@ func configFile(t *testing.T, text string) string {
 func TestConfigListsAllThatIsWrong(t *testing.T) {
 	t.Parallel()
 	_, err := natsbroker.Connect(t.Context(), natsbroker.Config{
-		Prefix: "1 bad", Partitions: -1, Replicas: 2, InboxWait: time.Millisecond, WorkWait: time.Millisecond,
+		Prefix: "1 bad", Partitions: -1, Replicas: 2, InboxAckWait: time.Millisecond, TaskAckWait: time.Millisecond,
 		SessionLease: time.Millisecond, MemberLease: time.Millisecond,
-		DeadFor: time.Second, Timeout: time.Millisecond, User: "u", Token: "t", Certificate: "c", MaxPayload: 1,
+		DeadLetterTTL: time.Second, Timeout: time.Millisecond, Login: natsbroker.Login{User: "u", Token: "t"},
+		TLS: natsbroker.TLS{Certificate: "c"}, MaxPayload: 1,
 	})
 	wants(t, err, "prefix", "partitions", "replicas", "orchestrator", "worker", "lease of a session",
 		"lease of a member", "dead letters", "timeout", "one way to log in", "certificate needs its key", "max payload")
 }
 
-// ---- A broker that loses things.
+// ---- A broker that loses data.
 
 func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	t.Parallel()
@@ -402,7 +405,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	for p := range 3 {
 		again(func() error { return b.Receive(ctx, p, take) })
 	}
-	queue, err := b.OpenQueue(ctx, broker.Queue{Activity: "a"})
+	queue, err := b.OpenTaskQueue(ctx, broker.TaskQueueName{Activity: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +427,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		for _, subject := range []string{"rondo.event.e.i", "rondo.event.e.j", "rondo.event.e.k", "rondo.event.e.l",
-			"rondo.work._.a.1-2.i", "rondo.work._.b.1-2.i"} {
+			"rondo.task._.a.1-2.i", "rondo.task._.b.1-2.i"} {
 			if err := b.Publish(limited, events.Wire{Subject: subject}); err != nil {
 				t.Fatal(err)
 			}
@@ -441,13 +444,13 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 			}
 		}
 		natstest.Eventually(t, "the queue nobody takes from is known", func() bool {
-			queues, err := b.Queues(limited)
+			queues, err := b.ListTaskQueues(limited)
 			return err == nil && len(queues) == 2
 		})
-		if _, err := b.Claim(limited, "s", "w"); err != nil {
+		if _, err := b.Acquire(limited, "s", "w"); err != nil {
 			t.Error(err)
 		}
-		if err := b.SetNote(limited, "n", []byte("x")); err != nil {
+		if err := b.Put(limited, "n", []byte("x"), 0); err != nil {
 			t.Error(err)
 		}
 		var other *natsbroker.Bus
@@ -468,7 +471,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	}
 	works()
 
-	// The servers come back with nothing.
+	// The server starts again without data.
 	restart(t, s, func() {
 		if err := os.RemoveAll(filepath.Join(dir, "jetstream")); err != nil {
 			t.Fatal(err)
@@ -484,7 +487,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 		t.Error("nobody was told")
 	}
 
-	// Somebody removes all of it while the server runs.
+	// An operator removes all streams while the server runs.
 	js := rawJetStream(t, s)
 	for _, name := range everything {
 		if err := js.DeleteStream(ctx, name); err != nil {
@@ -493,16 +496,16 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 	}
 	works()
 
-	// Somebody removes the consumers.
+	// An operator removes the consumers.
 	for stream, consumer := range map[string]string{"RONDO": "p-0",
-		"RONDO_WORK": natsbroker.ConsumerOf(broker.Queue{Activity: "a"})} {
+		"RONDO_TASKS": natsbroker.ConsumerOf(broker.TaskQueueName{Activity: "a"})} {
 		if err := js.DeleteConsumer(ctx, stream, consumer); err != nil {
 			t.Fatal(err)
 		}
 	}
 	works()
-	if marked, err := b.Marked(ctx, "x"); marked || err != nil {
-		t.Errorf("%v, %v", marked, err)
+	if v, err := b.Get(ctx, "x"); v != nil || err != nil {
+		t.Errorf("%q, %v", v, err)
 	}
 }
 

@@ -16,21 +16,22 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// This file has several systems on the shipped configuration for tenants.
+// This file tests several systems on the shipped configuration for tenants.
 
-// tenant is a system that somebody has on shared servers.
+// tenant is a system of one tenant on shared servers.
 type tenant struct {
 	t                            *testing.T
 	name, prefix                 string
 	orchestrator, worker, client *natsbroker.Bus
 }
 
-// settle connects the parts of a tenant. Orchestrators and workers are told their prefix of
-// inboxes; in accounts of their own these are the same for all.
+// settle connects the services of a tenant. Orchestrators and workers get their prefix of inboxes;
+// in accounts of their own it is the same for all tenants.
 func settle(t *testing.T, s *embedded.Server, name, prefix, inbox string) *tenant {
 	t.Helper()
 	as := func(role, inbox string, setup natsbroker.Setup) *natsbroker.Bus {
-		return natstest.Connect(t, s, natsbroker.Config{User: name + "-" + role, Password: name + "-" + role,
+		return natstest.Connect(t, s, natsbroker.Config{
+			Login:       natsbroker.Login{User: name + "-" + role, Password: name + "-" + role},
 			InboxPrefix: inbox, Prefix: prefix, Setup: setup})
 	}
 	clients := ""
@@ -41,7 +42,7 @@ func settle(t *testing.T, s *embedded.Server, name, prefix, inbox string) *tenan
 		as("worker", inbox+"worker", natsbroker.Verify), as("client", clients, natsbroker.Use)}
 }
 
-// live lets a tenant do what systems do, with the same names everywhere.
+// live does the operations of a system, with the same names for all tenants.
 func (x *tenant) live() {
 	t := x.t
 	t.Helper()
@@ -62,21 +63,21 @@ func (x *tenant) live() {
 	must(err)
 	defer unlisten()
 	for _, b := range []*natsbroker.Bus{x.orchestrator, x.worker} {
-		stop, err := b.AnswerToo("process", func(context.Context, []byte) ([]byte, error) {
+		stop, err := b.HandleDiscovery("process", func(context.Context, []byte) ([]byte, error) {
 			return []byte(x.name), nil
 		})
 		must(err)
 		defer stop()
 	}
-	stop, err := x.orchestrator.Answer("state", func(context.Context, []byte) ([]byte, error) {
+	stop, err := x.orchestrator.Handle("state", func(context.Context, []byte) ([]byte, error) {
 		return []byte(x.name), nil
 	})
 	must(err)
 	defer stop()
-	if answer, err := x.client.Ask(ctx, "state", nil); err != nil || string(answer) != x.name {
+	if answer, err := x.client.Request(ctx, "state", nil); err != nil || string(answer) != x.name {
 		t.Errorf("%s is told %q, %v", x.name, answer, err)
 	}
-	answers, err := x.client.AskAll(ctx, "process", nil, time.Second)
+	answers, err := x.client.Discover(ctx, "process", nil, time.Second)
 	if must(err); len(answers) != 2 || string(answers[0]) != x.name || string(answers[1]) != x.name {
 		t.Errorf("%s is told %q", x.name, answers)
 	}
@@ -110,11 +111,11 @@ func (x *tenant) live() {
 	must(x.client.Publish(ctx,
 		events.Wire{Subject: subject("event.e.i"), Body: []byte(x.name), NotBefore: time.Now().Add(2 * time.Second)}))
 	comes("event.e.i", x.name)
-	must(x.orchestrator.Publish(ctx, events.Wire{Subject: subject("work.gpu.a.1-2.i"), Body: []byte(x.name)}))
-	var queue broker.WorkQueue
+	must(x.orchestrator.Publish(ctx, events.Wire{Subject: subject("task.gpu.a.1-2.i"), Body: []byte(x.name)}))
+	var queue broker.TaskQueue
 	natstest.Eventually(t, "the orchestrator has made the queue", func() bool {
-		queue, err = x.worker.OpenQueue(ctx, broker.Queue{Tag: "gpu", Activity: "a"})
-		if err != nil && !errors.Is(err, broker.ErrNoQueue) {
+		queue, err = x.worker.OpenTaskQueue(ctx, broker.TaskQueueName{Tag: "gpu", Activity: "a"})
+		if err != nil && !errors.Is(err, broker.ErrNoTaskQueue) {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -123,26 +124,26 @@ func (x *tenant) live() {
 		if string(d.Body) != x.name {
 			t.Errorf("the worker of %s gets %s", x.name, d.Body)
 		}
-		must(x.worker.Publish(ctx, events.Wire{Subject: subject("work-done.1-2.i"), Body: []byte(x.name)}))
+		must(x.worker.Publish(ctx, events.Wire{Subject: subject("task-done.1-2.i"), Body: []byte(x.name)}))
 		d.Hold.Ack()
 	})
 	must(err)
-	comes("work-done.1-2.i", x.name)
-	must(x.orchestrator.Announce([]string{"ended", "o", "i"}, nil, []byte(x.name)))
+	comes("task-done.1-2.i", x.name)
+	must(x.orchestrator.Notify([]string{"ended", "o", "i"}, nil, []byte(x.name)))
 	if by := <-heard; by != x.name {
 		t.Errorf("the client of %s hears of %s", x.name, by)
 	}
 }
 
-// TestTenantsWithAccountsOfTheirOwn has two tenants with the same names do the same, and neither
-// can tell that there is another one.
+// TestTenantsWithAccountsOfTheirOwn runs two tenants with the same names, and neither notices the
+// other.
 func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
 	for _, setup := range []string{"shop-setup", "bank-setup"} {
 		made(t, s, setup, "rondo")
-		b := natstest.Connect(t, s, natsbroker.Config{User: setup, Password: setup})
-		for _, stream := range []string{"RONDO", "RONDO_WORK"} { // what made has put there
+		b := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: setup, Password: setup}})
+		for _, stream := range []string{"RONDO", "RONDO_TASKS"} { // the messages of made
 			purge(t, s, setup, stream)
 		}
 		if err := b.Close(); err != nil {
@@ -151,7 +152,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	}
 	shop, bank := settle(t, s, "shop", "rondo", "_INBOX_"), settle(t, s, "bank", "rondo", "_INBOX_")
 
-	// Everything that is said in the one account; nobody has more rights in the other.
+	// The spy hears everything in the other account; no user has more permissions there.
 	spy := intrude(t, s, "bank-setup")
 	hears, err := spy.nc.SubscribeSync(">")
 	if err != nil {
@@ -179,7 +180,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 			if m.Subject == "that.is.all" {
 				break
 			}
-			if string(m.Data) == "shop" || m.Subject[:6] == "rondo." && m.Subject[:19] != "rondo.notice.member" {
+			if string(m.Data) == "shop" || m.Subject[:6] == "rondo." && m.Subject[:25] != "rondo.notification.member" {
 				t.Errorf("%s hears %s %s", who.user, m.Subject, m.Data)
 			}
 		}
@@ -189,7 +190,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	}
 	bank.live() // the same instances
 
-	// A client of the one may say what clients say, to the one.
+	// A client of one tenant publishes messages of clients, for its own system.
 	before = state(t, s, "shop-setup")
 	if err := clientHears.Unsubscribe(); err != nil { // otherwise it hears itself
 		t.Fatal(err)
@@ -205,8 +206,8 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "RONDO"); !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		t.Errorf("a client may delete streams: %v", err)
 	}
-	for _, subject := range []string{"rondo.work-done.1-2.i", "rondo.work.gpu.a.1-2.i", "$KV.RONDO_MARKS.m",
-		"rondo.notice.ended.o.i"} {
+	for _, subject := range []string{"rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i", "$KV.RONDO_KV.recovered",
+		"rondo.notification.ended.o.i"} {
 		if _, err := clientSpy.nc.Request(subject, nil, 20*time.Second); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("somebody takes %s from a client: %v", subject, err)
 		}
@@ -232,7 +233,7 @@ func purge(t *testing.T, s *embedded.Server, user, stream string) {
 	}
 }
 
-// tooMuch has a tenant reach its limits. The other one does not notice.
+// tooMuch makes a tenant reach its limits. The other tenant does not notice.
 func tooMuch(t *testing.T, s *embedded.Server) {
 	t.Helper()
 	js, err := jetstream.New(intrude(t, s, "shop-setup").nc)
@@ -260,8 +261,8 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 	}
 }
 
-// TestTenantsWithPrefixes has two tenants in one account: each does its work, and the servers
-// refuse what belongs to the other.
+// TestTenantsWithPrefixes runs two tenants in one account: each system works, and the servers
+// refuse operations on the other one.
 func TestTenantsWithPrefixes(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
@@ -279,13 +280,13 @@ func TestTenantsWithPrefixes(t *testing.T) {
 			i.mayNotPublish("$JS.API.STREAM.INFO."+stream, "$JS.API.CONSUMER.INFO."+stream+".c",
 				"$JS.API.DIRECT.GET."+stream+".south.start.o.i", "$JS.ACK."+stream+".c.1.1.1.1.1")
 		}
-		i.mayNotPublish("south.start.o.i", "south.event.e.i", "south.control.terminate.i", "south.work-done.1-2.i",
-			"south.work.gpu.a.1-2.i", "south.later.start.o.i", "south.dead.start.o.i",
-			"south.api.delete", "south.api.process", "south.notice.ended.o.i", "south.notice.member.says.m",
-			"south.notice.handover.to.w", "$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_MARKS.m", "$KV.SOUTH_SCHEDULES.s",
+		i.mayNotPublish("south.start.o.i", "south.event.e.i", "south.control.terminate.i", "south.task-done.1-2.i",
+			"south.task.gpu.a.1-2.i", "south.later.start.o.i", "south.dead.start.o.i",
+			"south.api.delete", "south.api.process", "south.notification.ended.o.i", "south.notification.member.says.m",
+			"south.notification.handover.to.w", "$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_KV.m", "$KV.SOUTH_SCHEDULES.s",
 			"_INBOX_south-client.x", "_INBOX_south-orchestrator.x")
-		i.mayNotHear(">", "*.>", "south.>", "south.notice.ended.o.i", "south.notice.*.*.*", "south.api.*",
-			"south.work-done.1-2.i", "_INBOX_south-client.>", "_INBOX_south-orchestrator.>", "_INBOX.>",
+		i.mayNotHear(">", "*.>", "south.>", "south.notification.ended.o.i", "south.notification.*.*.*", "south.api.*",
+			"south.task-done.1-2.i", "_INBOX_south-client.>", "_INBOX_south-orchestrator.>", "_INBOX.>",
 			"$JS.>", "$KV.>")
 	}
 	if after := state(t, s, "setup"); after != before {

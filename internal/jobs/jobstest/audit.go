@@ -8,8 +8,8 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// Audit counts the rows of a queue, and compares them with what its state says. Nobody may change
-// the queue meanwhile.
+// Audit counts the rows of a queue, and compares them with its state. Nothing may change the queue
+// meanwhile.
 func Audit(tb testing.TB, db *Database, name string) {
 	tb.Helper()
 	if db.Query == nil {
@@ -23,20 +23,20 @@ func Audit(tb testing.TB, db *Database, name string) {
 			state, err = jobs.DecodeState(data)
 		}
 		return err
-	}, "SELECT state FROM rondo_queues WHERE queue = $1", name)
+	}, "SELECT state FROM rondo_job_queues WHERE queue = $1", name)
 	count := func(query string) (n int) {
 		db.Query(tb, func(into func(...any) error) error { return into(&n) }, query, name)
 		return n
 	}
 	if state == nil {
-		for _, table := range []string{"items", "locks", "keys"} {
-			if n := count("SELECT count(*) FROM rondo_queue_" + table + " WHERE queue = $1"); n != 0 {
+		for _, table := range []string{"rondo_jobs", "rondo_job_locks", "rondo_job_keys"} {
+			if n := count("SELECT count(*) FROM " + table + " WHERE queue = $1"); n != 0 {
 				tb.Errorf("queue %q is not there, and has %d rows of %s", name, n, table)
 			}
 		}
 		return
 	}
-	auditItems(tb, db, name, state)
+	auditJobs(tb, db, name, state)
 	var locked int
 	db.Query(tb, func(into func(...any) error) error {
 		var items int
@@ -52,25 +52,25 @@ func Audit(tb testing.TB, db *Database, name string) {
 			}
 		}
 		return err
-	}, `SELECT items, returned, number, (SELECT count(*) FROM rondo_queue_items AS i WHERE i.queue = l.queue AND place = 2 AND rank = number)
-		FROM rondo_queue_locks AS l WHERE queue = $1`, name)
+	}, `SELECT items, returned, number, (SELECT count(*) FROM rondo_jobs AS i WHERE i.queue = l.queue AND place = 2 AND rank = number)
+		FROM rondo_job_locks AS l WHERE queue = $1`, name)
 	if locked != state.Locks || state.Locks > 0 && state.NextExpiry.IsZero() {
 		tb.Errorf("queue %q: %d concurrent locks, the state says %d, the next of which expires at %v", name, locked,
 			state.Locks, state.NextExpiry)
 	}
 	if l := state.Exclusive; l != nil {
-		if n := count(fmt.Sprintf("SELECT count(*) FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank = %d",
+		if n := count(fmt.Sprintf("SELECT count(*) FROM rondo_jobs WHERE queue = $1 AND place = 2 AND rank = %d",
 			l.Number)); n != l.Items {
 			tb.Errorf("queue %q: the lock says %d items, and has %d", name, l.Items, n)
 		}
 	}
-	if n := count("SELECT count(*) FROM rondo_queue_keys WHERE queue = $1"); n > 0 && state.NextKey.IsZero() {
+	if n := count("SELECT count(*) FROM rondo_job_keys WHERE queue = $1"); n > 0 && state.NextKey.IsZero() {
 		tb.Errorf("queue %q has %d keys, and none is ever forgotten", name, n)
 	}
 }
 
-// auditItems looks at the items.
-func auditItems(tb testing.TB, db *Database, name string, state *jobs.State) {
+// auditJobs looks at the jobs.
+func auditJobs(tb testing.TB, db *Database, name string, state *jobs.State) {
 	tb.Helper()
 	ready, places := make(map[int]int), make(map[jobs.Place]int)
 	db.Query(tb, func(into func(...any) error) error {
@@ -95,9 +95,10 @@ func auditItems(tb testing.TB, db *Database, name string, state *jobs.State) {
 				tb.Errorf("queue %q: an item is due at %v, the state says %v", name, time.UnixMicro(rank).UTC(),
 					state.NextDue)
 			}
+		default:
 		}
 		return nil
-	}, "SELECT place, priority, count(*), min(rank), min(position), max(rank) FROM rondo_queue_items WHERE queue = "+
+	}, "SELECT place, priority, count(*), min(rank), min(position), max(rank) FROM rondo_jobs WHERE queue = "+
 		"$1 GROUP BY place, priority", name)
 	if len(ready) != len(state.Levels) || places[jobs.PlaceDelayed] != state.Delayed ||
 		places[jobs.PlaceLocked] != state.Locked || places[jobs.PlaceDead] != state.Dead {

@@ -36,7 +36,7 @@ func pushes() []behaviour {
 		}},
 		{"push: what is known of an item", func(k *check) {
 			began := k.clock.Now()
-			k.must(jobs.Push{Items: []jobs.NewItem{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01",
+			k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: []byte(`{"a": [1, 2],  "ü": null}`), Trace: "00-a-b-01",
 				Priority: 7}}})
 			k.wait(time.Second)
 			i := k.must(jobs.Pop{Count: 1}).Items[0]
@@ -55,33 +55,33 @@ func pushes() []behaviour {
 		}},
 		{"push: invalid ones are refused as a whole", refusedPushes},
 		{"push: a refused one makes no queue", func(k *check) {
-			k.refuses(jobs.Push{Items: newItems(100, "a")}, &jobs.InvalidError{})
+			k.refuses(jobs.Push{Jobs: newJobs(100, "a")}, &jobs.InvalidError{})
 			if _, err := k.store.Look(k.Context(), k.queue); !errors.Is(err, jobs.ErrNoQueue) {
 				k.Fatal(err)
 			}
 		}},
 		{"push: max_items", func(k *check) {
-			k.must(jobs.Configure{Settings: jobs.Settings{MaxItems: 3, MaxAttempts: 1}})
+			k.must(jobs.Configure{Settings: jobs.Settings{MaxJobs: 3, MaxAttempts: 1}})
 			k.push(0, "a")
 			k.holds("l", 1, "a")
 			k.must(jobs.Return{LockID: "l"})
-			k.must(jobs.Push{Items: []jobs.NewItem{{Data: []byte("1"), Delay: time.Hour}}})
+			k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("1"), Delay: time.Hour}}})
 			k.push(0, "c")
 			k.holds("m", 1, "c")
 			k.counts(0, 1, 1, 1)
-			if full := k.refuses(jobs.Push{Items: newItems(0, "d")},
+			if full := k.refusal(jobs.Push{Jobs: newJobs(0, "d")},
 				&jobs.FullError{}).(*jobs.FullError); full.Items != 3 || full.Limit != 3 {
 				k.Fatalf("%+v", full)
 			}
 			k.must(jobs.Acknowledge{LockID: "m"})
-			k.refuses(jobs.Push{Items: newItems(0, "d", "e")}, &jobs.FullError{})
+			k.refuses(jobs.Push{Jobs: newJobs(0, "d", "e")}, &jobs.FullError{})
 			k.push(0, "d")
 		}},
 		{"push: idempotency keys", keys},
 		{"push: many keys that are over", manyKeys},
 		{"push: what was due before comes before", func(k *check) {
 			due := k.clock.Now().Add(10 * time.Second)
-			k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("delayed"), Delay: 10 * time.Second}}})
+			k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: quoted("delayed"), Delay: 10 * time.Second}}})
 			k.wait(20 * time.Second)
 			k.push(0, "later")
 			if r := k.pops(2, "delayed", "later"); !r.Items[0].ReadyAt.Equal(due) {
@@ -157,7 +157,7 @@ func returns() []behaviour {
 			k.pops(10, "a", "b")
 		}},
 		{"delayed: in the order in which they are due", func(k *check) {
-			k.must(jobs.Push{Items: []jobs.NewItem{
+			k.must(jobs.Push{Jobs: []jobs.NewJob{
 				{Data: quoted("c"), Delay: 3 * time.Second}, {Data: quoted("a"), Delay: time.Second},
 				{Data: quoted("now")}, {Data: quoted("b"), Delay: 2 * time.Second},
 				{Data: quoted("b2"), Delay: 2 * time.Second},
@@ -170,13 +170,13 @@ func returns() []behaviour {
 			k.pops(10, "b", "b2", "c", "high")
 		}},
 		{"delayed: more than one transaction settles", func(k *check) {
-			var items []jobs.NewItem
+			var items []jobs.NewJob
 			var want []string
 			for n := range 450 {
-				items = append(items, jobs.NewItem{Data: quoted(fmt.Sprint(n)), Delay: time.Second})
+				items = append(items, jobs.NewJob{Data: quoted(fmt.Sprint(n)), Delay: time.Second})
 				want = append(want, fmt.Sprint(n))
 			}
-			k.must(jobs.Push{Items: items})
+			k.must(jobs.Push{Jobs: items})
 			k.wait(time.Second)
 			var got []string
 			for range 5 {
@@ -243,7 +243,7 @@ func others() []behaviour {
 		{"look: settles what is due", func(k *check) {
 			k.must(jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent}})
 			k.push(0, "a", "b")
-			k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("c"), Delay: 20 * time.Second}}})
+			k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: quoted("c"), Delay: 20 * time.Second}}})
 			k.holds("l", 1, "a")
 			if i := k.counts(1, 1, 1, 0); i.Locks != 1 || i.Exclusive != nil {
 				k.Fatalf("%+v", i)
@@ -273,8 +273,8 @@ func others() []behaviour {
 		{"a queue that is not there", absent},
 		{"nothing is retained", func(k *check) {
 			data := []byte(`"kept"`)
-			items := []jobs.NewItem{{Data: data}}
-			k.must(jobs.Push{Items: items})
+			items := []jobs.NewJob{{Data: data}}
+			k.must(jobs.Push{Jobs: items})
 			copy(data, `"lost"`)
 			items[0].Priority = 5
 			k.pops(1, "kept")
@@ -286,26 +286,26 @@ func refusedPushes(k *check) {
 	k.push(0, "there")
 	for what, p := range map[string]jobs.Push{
 		"none":              {},
-		"too many":          {Items: make([]jobs.NewItem, jobs.MaxCount+1)},
-		"one of a priority": {Items: append(newItems(0, "a", "b"), newItems(100, "c")...)},
-		"one below all":     {Items: append(newItems(0, "a"), newItems(-1, "c")...)},
-		"one with a delay": {Items: append(newItems(0, "a"),
-			jobs.NewItem{Data: quoted("b"), Delay: jobs.MaxDelay + time.Second})},
-		"one in the past":      {Items: append(newItems(0, "a"), jobs.NewItem{Data: quoted("b"), Delay: -1})},
-		"a key that is longer": {Items: newItems(0, "a"), Key: strings.Repeat("k", jobs.MaxKey+1)},
+		"too many":          {Jobs: make([]jobs.NewJob, jobs.MaxCount+1)},
+		"one of a priority": {Jobs: append(newJobs(0, "a", "b"), newJobs(100, "c")...)},
+		"one below all":     {Jobs: append(newJobs(0, "a"), newJobs(-1, "c")...)},
+		"one with a delay": {Jobs: append(newJobs(0, "a"),
+			jobs.NewJob{Data: quoted("b"), Delay: jobs.MaxDelay + time.Second})},
+		"one in the past":      {Jobs: append(newJobs(0, "a"), jobs.NewJob{Data: quoted("b"), Delay: -1})},
+		"a key that is longer": {Jobs: newJobs(0, "a"), Key: strings.Repeat("k", jobs.MaxKey+1)},
 	} {
 		if r := k.do(p)[0]; !errors.As(r.Refused, new(*jobs.InvalidError)) || r.Count != 0 {
 			k.Errorf("%s: %+v", what, r)
 		}
 	}
 	k.counts(1, 0, 0, 0)
-	k.must(jobs.Push{Items: newItems(99, "a"), Key: strings.Repeat("k", jobs.MaxKey), KeyFor: time.Hour})
+	k.must(jobs.Push{Jobs: newJobs(99, "a"), Key: strings.Repeat("k", jobs.MaxKey), KeyFor: time.Hour})
 	k.pops(3, "there", "a")
 }
 
 func keys(k *check) {
 	push := func(digest, item string) jobs.Push {
-		return jobs.Push{Items: newItems(0, item, item+"2"), Key: "key", KeyFor: time.Minute, Digest: digest}
+		return jobs.Push{Jobs: newJobs(0, item, item+"2"), Key: "key", KeyFor: time.Minute, Digest: digest}
 	}
 	if r := k.must(push("d", "a")); r.Again || r.Count != 2 {
 		k.Fatalf("%+v", r)
@@ -326,8 +326,8 @@ func keys(k *check) {
 	k.refuses(push("d", "b"), jobs.ErrKeyReused)
 	k.pops(10, "c", "c2")
 	// A push that is refused leaves no key.
-	k.must(jobs.Configure{Settings: jobs.Settings{MaxItems: 1}})
-	full := jobs.Push{Items: newItems(0, "x", "y"), Key: "full", KeyFor: time.Minute}
+	k.must(jobs.Configure{Settings: jobs.Settings{MaxJobs: 1}})
+	full := jobs.Push{Jobs: newJobs(0, "x", "y"), Key: "full", KeyFor: time.Minute}
 	k.refuses(full, &jobs.FullError{})
 	k.must(jobs.Configure{})
 	if r := k.must(full); r.Again {
@@ -340,22 +340,22 @@ func manyKeys(k *check) {
 	var pushes []jobs.Operation
 	for n := range 130 {
 		pushes = append(pushes,
-			jobs.Push{Items: newItems(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
+			jobs.Push{Jobs: newJobs(0, "a"), Key: fmt.Sprintf("key-%03d", n), KeyFor: time.Minute, Digest: "d"})
 	}
 	k.do(pushes...)
 	k.wait(time.Minute)
-	if r := k.must(jobs.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "other"}); r.Again {
+	if r := k.must(jobs.Push{Jobs: newJobs(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "other"}); r.Again {
 		k.Fatalf("a key that is over is remembered: %+v", r)
 	}
 	for n := range 3 {
-		k.must(jobs.Push{Items: newItems(0, "c"), Key: fmt.Sprint("more-", n), KeyFor: time.Hour})
+		k.must(jobs.Push{Jobs: newJobs(0, "c"), Key: fmt.Sprint("more-", n), KeyFor: time.Hour})
 	}
-	k.refuses(jobs.Push{Items: newItems(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "d"}, jobs.ErrKeyReused)
+	k.refuses(jobs.Push{Jobs: newJobs(0, "b"), Key: "key-129", KeyFor: time.Hour, Digest: "d"}, jobs.ErrKeyReused)
 	if k.db.Query != nil {
 		rows := 0
 		k.db.Query(k, func(into func(...any) error) error {
 			return into(&rows)
-		}, "SELECT count(*) FROM rondo_queue_keys WHERE queue = $1", k.queue)
+		}, "SELECT count(*) FROM rondo_job_keys WHERE queue = $1", k.queue)
 		if rows != 4 {
 			k.Fatalf("%d keys are left", rows)
 		}
@@ -377,7 +377,7 @@ func bytesBound(k *check) {
 	pop(0, "ee")
 }
 
-// kill has items die, of a queue whose items have one attempt.
+// kill has jobs die, of a queue whose jobs have one attempt.
 func kill(k *check, data ...string) {
 	k.Helper()
 	k.must(jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1}})
@@ -410,7 +410,7 @@ func dead(k *check) {
 		!strings.HasPrefix(d.Reason, "€€€") || d.Reason != strings.Repeat("€", jobs.MaxReason/3) {
 		k.Fatalf("%+v", d)
 	}
-	// Whose lock expires too often dies, too.
+	// A job whose lock expires too often dies, too.
 	k.wait(time.Minute)
 	k.holds("m", 1, "b")
 	k.wait(5 * time.Second)
@@ -422,7 +422,7 @@ func dead(k *check) {
 	if i := k.look(); i.Totals.Died != 2 {
 		k.Fatalf("%+v", i.Totals)
 	}
-	// Who needs more attempts gets them; what is dead stays so.
+	// A requeued job begins again without attempts; the others stay dead.
 	if r := k.must(jobs.Requeue{Limit: 1}); r.Count != 1 {
 		k.Fatalf("%+v", r)
 	}
@@ -463,7 +463,7 @@ func deadPages(k *check) {
 		}
 		for _, d := range page {
 			after = d.DeadID()
-			got = append(got, names([]jobs.Item{d.Item})[0]+": "+d.Reason)
+			got = append(got, names([]jobs.Job{d.Job})[0]+": "+d.Reason)
 		}
 	}
 	if fmt.Sprint(got) != "[a: because of a b: because of b c: because of c d: because of d e: because of e]" {
@@ -473,7 +473,7 @@ func deadPages(k *check) {
 
 func configure(k *check) {
 	for _, bad := range []jobs.Settings{
-		{Priorities: -1}, {Priorities: 1001}, {TTL: -1}, {TTL: 301}, {MaxAttempts: -1}, {MaxItems: -1}, {Mode: "both"},
+		{Priorities: -1}, {Priorities: 1001}, {TTL: -1}, {TTL: 301}, {MaxAttempts: -1}, {MaxJobs: -1}, {Mode: "both"},
 		{Start: &jobs.Start{}},
 		{Start: &jobs.Start{Orchestration: "o", MaxPerSecond: -1}},
 	} {
@@ -484,7 +484,7 @@ func configure(k *check) {
 	}
 	k.must(jobs.Configure{Settings: jobs.Settings{Priorities: 3, Mode: jobs.Concurrent, TTL: 7}})
 	k.push(2, "a")
-	k.refuses(jobs.Push{Items: newItems(3, "b")}, &jobs.InvalidError{})
+	k.refuses(jobs.Push{Jobs: newJobs(3, "b")}, &jobs.InvalidError{})
 	r := k.holds("l", 1, "a")
 	if !r.Lock.ExpiresAt.Equal(k.clock.Now().Add(7 * time.Second)) {
 		k.Fatalf("%+v", r.Lock)
@@ -502,7 +502,7 @@ func configure(k *check) {
 func remove(k *check) {
 	kill(k, "dead")
 	k.push(0, "a", "b", "c")
-	k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("later"), Delay: time.Hour}}})
+	k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: quoted("later"), Delay: time.Hour}}})
 	k.must(jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent}})
 	k.holds("l", 1, "a")
 	k.holds("m", 1, "b")
@@ -526,7 +526,7 @@ func remove(k *check) {
 }
 
 func forget(k *check) {
-	k.must(jobs.Push{Items: newItems(0, "a"), Key: "key", KeyFor: time.Hour})
+	k.must(jobs.Push{Jobs: newJobs(0, "a"), Key: "key", KeyFor: time.Hour})
 	incarnation := k.look().Incarnation
 	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
 	k.must(jobs.Pop{Count: 1, LockID: "l", Mode: jobs.Concurrent})
@@ -535,7 +535,7 @@ func forget(k *check) {
 	k.must(jobs.Forget{})
 	k.refuses(jobs.Forget{}, jobs.ErrNoQueue)
 	Audit(k, k.db, k.queue)
-	if r := k.must(jobs.Push{Items: newItems(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
+	if r := k.must(jobs.Push{Jobs: newJobs(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
 		k.Fatalf("%+v", r)
 	}
 	if i := k.counts(1, 0, 0, 0); i.Incarnation == incarnation || i.Totals.Pushed != 1 {
@@ -546,11 +546,11 @@ func forget(k *check) {
 func batches(k *check) {
 	r := k.do(
 		jobs.Pop{Count: 1}, jobs.Acknowledge{LockID: "l"}, jobs.Requeue{Limit: 1},
-		jobs.Push{Items: newItems(1, "a", "b")}, jobs.Push{Items: newItems(1000, "bad")},
-		jobs.Push{Items: newItems(0, "c")},
+		jobs.Push{Jobs: newJobs(1, "a", "b")}, jobs.Push{Jobs: newJobs(1000, "bad")},
+		jobs.Push{Jobs: newJobs(0, "c")},
 		jobs.Pop{Count: 2, LockID: "l"}, jobs.Pop{Count: 1}, jobs.Acknowledge{LockID: "x"},
 		jobs.Acknowledge{LockID: "l"}, jobs.Pop{Count: 9},
-		jobs.Forget{}, jobs.Pop{Count: 1}, jobs.Forget{}, jobs.Push{Items: newItems(0, "anew")})
+		jobs.Forget{}, jobs.Pop{Count: 1}, jobs.Forget{}, jobs.Push{Jobs: newJobs(0, "anew")})
 	k.gets(r[0])
 	k.gets(r[6], "c", "a")
 	k.gets(r[10], "b")
@@ -623,7 +623,7 @@ func lists(k *check) {
 func refusedNames(k *check) {
 	for _, name := range []string{"", strings.Repeat("q", jobs.MaxName+1), "a/b", "a b", "ü", "a\x00b",
 		"a\xff", "*", ">"} {
-		_, do := k.store.Do(k.Context(), name, jobs.Push{Items: newItems(0, "a")})
+		_, do := k.store.Do(k.Context(), name, jobs.Push{Jobs: newJobs(0, "a")})
 		_, look := k.store.Look(k.Context(), name)
 		_, dead := k.store.Dead(k.Context(), name, jobs.DeadID{}, 1)
 		for _, err := range []error{do, look, dead} {

@@ -13,9 +13,9 @@ import (
 func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 	s, _ := fresh(b).Open(b, nil)
 	for _, size := range []int{1, 10, 100} {
-		items := make([]jobs.NewItem, size)
+		items := make([]jobs.NewJob, size)
 		for n := range items {
-			items[n] = jobs.NewItem{Data: quoted(fmt.Sprintf("%0100d", n)), Priority: n % 3}
+			items[n] = jobs.NewJob{Data: quoted(fmt.Sprintf("%0100d", n)), Priority: n % 3}
 		}
 		do := func(b *testing.B, name string, o jobs.Operation, want int) {
 			b.Helper()
@@ -29,11 +29,11 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 			b.StopTimer()
 			defer b.StartTimer()
 			for left := size * n; left > 0; {
-				batch := make([]jobs.NewItem, min(left, jobs.MaxCount))
+				batch := make([]jobs.NewJob, min(left, jobs.MaxCount))
 				for i := range batch {
 					batch[i] = items[i%size]
 				}
-				do(b, name, jobs.Push{Items: batch}, len(batch))
+				do(b, name, jobs.Push{Jobs: batch}, len(batch))
 				left -= len(batch)
 			}
 		}
@@ -41,7 +41,7 @@ func Bench(b *testing.B, fresh func(testing.TB) *Database) {
 		b.Run(fmt.Sprintf("push/items=%d", size), func(b *testing.B) {
 			name := fmt.Sprint("push-", size, "-", b.N)
 			for range b.N {
-				do(b, name, jobs.Push{Items: items}, size)
+				do(b, name, jobs.Push{Jobs: items}, size)
 			}
 			perSecond(b)
 		})

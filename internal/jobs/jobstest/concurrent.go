@@ -17,7 +17,7 @@ func ownClock(t *testing.T, db *Database) {
 	k := &check{TB: t, store: s, queue: "clock", db: db}
 	before := time.Now()
 	k.push(0, "a", "b")
-	k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("c"), Delay: time.Hour}}, Key: "key", KeyFor: time.Hour})
+	k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: quoted("c"), Delay: time.Hour}}, Key: "key", KeyFor: time.Hour})
 	last := time.Time{}
 	for range 5 {
 		i := k.counts(2, 1, 0, 0)
@@ -52,7 +52,7 @@ func reopened(t *testing.T, db *Database) {
 	k.must(jobs.Configure{Settings: jobs.Settings{MaxAttempts: 3,
 		Start: &jobs.Start{Orchestration: "o", Version: "1.0.0"}}})
 	k.push(1, "a", "b")
-	k.must(jobs.Push{Items: []jobs.NewItem{{Data: quoted("c"), Delay: time.Minute}}, Key: "key",
+	k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: quoted("c"), Delay: time.Minute}}, Key: "key",
 		KeyFor: time.Hour, Digest: "d"})
 	k.holds("l", 1, "a")
 	before := k.look()
@@ -61,7 +61,7 @@ func reopened(t *testing.T, db *Database) {
 	if got, want := infoText(k.look(), nil), infoText(before, nil); got != want {
 		t.Fatalf("got\n%s\nwant\n%s", got, want)
 	}
-	if r := k.must(jobs.Push{Items: newItems(0, "x"), Key: "key", KeyFor: time.Hour, Digest: "d"}); !r.Again {
+	if r := k.must(jobs.Push{Jobs: newJobs(0, "x"), Key: "key", KeyFor: time.Hour, Digest: "d"}); !r.Again {
 		t.Fatalf("%+v", r)
 	}
 	k.locked(jobs.Pop{Count: 1}, clock.Now().Add(jobs.DefaultTTL))
@@ -88,8 +88,8 @@ func manyAtOnce(t *testing.T, db *Database) {
 }
 
 // Crowd has pushers and poppers at the same queue over two stores, until everything is
-// acknowledged. Poppers lose some of their locks. What they acknowledge must be everything that was
-// pushed, each once, and what one pusher has pushed must come for the first time in its order.
+// acknowledged. Poppers lose some of their locks. All pushed jobs must be acknowledged, each once,
+// and the jobs of one pusher must first be popped in its order.
 func Crowd(t testing.TB, clock *Clock, one, two jobs.Store, name string, each int) {
 	t.Helper()
 	stores := []jobs.Store{one, two}
@@ -102,9 +102,9 @@ func Crowd(t testing.TB, clock *Clock, one, two jobs.Store, name string, each in
 	for n := range crowd {
 		all.Go(func() {
 			for i := range each {
-				item := jobs.NewItem{Data: quoted(fmt.Sprintf("%d-%d", n, i)), Priority: n % 3}
+				item := jobs.NewJob{Data: quoted(fmt.Sprintf("%d-%d", n, i)), Priority: n % 3}
 				r, err := stores[n%2].Do(t.Context(), name,
-					jobs.Push{Items: []jobs.NewItem{item}, Key: fmt.Sprint(n, "-", i), KeyFor: time.Hour})
+					jobs.Push{Jobs: []jobs.NewJob{item}, Key: fmt.Sprint(n, "-", i), KeyFor: time.Hour})
 				if err != nil || r[0].Refused != nil || r[0].Again {
 					t.Errorf("push: %+v, %v", r, err)
 				}
@@ -132,7 +132,7 @@ func Crowd(t testing.TB, clock *Clock, one, two jobs.Store, name string, each in
 	}
 }
 
-// counter counts what was acknowledged.
+// counter counts the acknowledged jobs.
 type counter struct {
 	mu           sync.Mutex
 	acknowledged map[string]int
@@ -144,7 +144,7 @@ func (c *counter) total() (n int) {
 	return len(c.acknowledged)
 }
 
-// pop takes some items with a lock, and acknowledges, returns, or loses it.
+// pop takes some jobs with a lock, and acknowledges, returns, or loses it.
 func (c *counter) pop(t testing.TB, clock *Clock, s jobs.Store, name, lock string, i int) {
 	r, err := s.Do(t.Context(), name, jobs.Pop{Count: 1 + i%3, LockID: lock})
 	if err != nil || r[0].Refused != nil {
@@ -153,7 +153,7 @@ func (c *counter) pop(t testing.TB, clock *Clock, s jobs.Store, name, lock strin
 	}
 	items := r[0].Items
 	if len(items) == 0 {
-		clock.Add(time.Second) // somebody else's lock must expire sometime
+		clock.Add(time.Second) // the lock of another popper must expire at some time
 		return
 	}
 	for n := 1; n < len(items); n++ {

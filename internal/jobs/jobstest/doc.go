@@ -1,3 +1,3 @@
-// Package jobstest is the conformance suite of [jobs.Store]: what every store of queues must do,
-// a model to compare stores with, and what can be checked of the tables behind their backs.
+// Package jobstest is the conformance suite of [jobs.Store], with a model to compare stores with,
+// and checks of the tables behind the stores.
 package jobstest

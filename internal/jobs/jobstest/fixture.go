@@ -10,20 +10,20 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// Fill makes queues for a fixture, with items at each place. Only ever add to it.
+// Fill makes queues for a fixture, with jobs at each place. Only ever add to it.
 func Fill(tb testing.TB, s jobs.Store) {
 	tb.Helper()
 	f := fixture{tb, s}
 	f.do("orders",
-		jobs.Configure{Settings: jobs.Settings{Priorities: 5, MaxAttempts: 2, TTL: 60, MaxItems: 100}},
-		jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage(`"dies"`),
+		jobs.Configure{Settings: jobs.Settings{Priorities: 5, MaxAttempts: 2, TTL: 60, MaxJobs: 100}},
+		jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage(`"dies"`),
 			Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}})
 	for range 2 {
 		f.do("orders", jobs.Pop{Count: 1, LockID: "again"},
 			jobs.Return{LockID: "again", Reason: "größer als erlaubt"})
 	}
 	f.do("orders",
-		jobs.Push{Key: "key", KeyFor: time.Hour, Digest: "digest", Items: []jobs.NewItem{
+		jobs.Push{Key: "key", KeyFor: time.Hour, Digest: "digest", Jobs: []jobs.NewJob{
 			{Data: json.RawMessage(`{"n":1}`), Priority: 3}, {Data: json.RawMessage(`{"n":2}`)},
 			{Data: json.RawMessage(`{"n":3}`), Priority: 4},
 			{Data: json.RawMessage(`"later"`), Priority: 1, Delay: time.Hour},
@@ -31,19 +31,19 @@ func Fill(tb testing.TB, s jobs.Store) {
 		jobs.Pop{Count: 2, LockID: "exclusive"})
 	f.do("many",
 		jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent}},
-		jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
+		jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("1")}, {Data: json.RawMessage("2")},
 			{Data: json.RawMessage("3")}, {Data: json.RawMessage("4")}}},
 		jobs.Pop{Count: 1, LockID: "one"}, jobs.Pop{Count: 1, LockID: "two"}, jobs.Pop{Count: 1, LockID: "three"},
 		jobs.Return{LockID: "three", Delay: time.Hour})
 	f.do("emptied",
-		jobs.Push{Items: []jobs.NewItem{{Data: json.RawMessage("1")}}},
+		jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("1")}}},
 		jobs.Pop{Count: 1, LockID: "over", Mode: jobs.Concurrent},
 		jobs.Remove{Limit: 100})
 	f.do("starts", jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "order",
 		Version: "1.2.0", MaxPerSecond: 0.5}}})
 }
 
-// Reading is all that can be read of the queues, to keep it beside the fixture.
+// Reading reads all that the queues have, to store it beside the fixture.
 func Reading(tb testing.TB, s jobs.Store) any {
 	tb.Helper()
 	f := fixture{tb, s}
@@ -75,7 +75,7 @@ func GoOn(tb testing.TB, s jobs.Store) {
 	}
 	again := f.do("orders",
 		jobs.Push{Key: "key", KeyFor: time.Hour, Digest: "digest",
-			Items: []jobs.NewItem{{Data: json.RawMessage("0")}}},
+			Jobs: []jobs.NewJob{{Data: json.RawMessage("0")}}},
 		jobs.Acknowledge{LockID: "exclusive"},
 		jobs.Requeue{Limit: 10})
 	if !again[0].Again || again[0].Count != 4 || again[1].Count != 2 || again[2].Count != 1 {
@@ -123,7 +123,7 @@ func (f fixture) do(name string, operations ...jobs.Operation) []jobs.Result {
 	return results
 }
 
-// pops takes what is ready, and checks what it is.
+// pops pops all ready jobs, and checks them.
 func (f fixture) pops(name string, want ...string) {
 	f.Helper()
 	var got []string

@@ -58,7 +58,7 @@ func concurrent(k *check) {
 	var want []string
 	for n := range 230 {
 		want = append(want, fmt.Sprint(n))
-		many = append(many, jobs.Push{Items: newItems(0, fmt.Sprint(n))},
+		many = append(many, jobs.Push{Jobs: newJobs(0, fmt.Sprint(n))},
 			jobs.Pop{Count: 1, LockID: fmt.Sprint("many-", n), TTL: time.Second})
 	}
 	k.do(many...)
@@ -156,7 +156,7 @@ func acknowledgeConcurrent(k *check) {
 	}
 	k.refuses(jobs.Acknowledge{LockID: "l"}, jobs.ErrWrongLock)
 	k.wait(10 * time.Second)
-	k.refuses(jobs.Acknowledge{LockID: "m"}, jobs.ErrLockExpired) // who comes too late finds it out
+	k.refuses(jobs.Acknowledge{LockID: "m"}, jobs.ErrLockExpired) // a late client finds it out
 	k.counts(2, 0, 0, 0)
 	k.refuses(jobs.Acknowledge{LockID: "m"}, jobs.ErrLockExpired)
 	k.refuses(jobs.Extend{LockID: "m"}, jobs.ErrLockExpired)

@@ -13,7 +13,7 @@ import (
 	"github.com/rondo-run/rondo/internal/jobs"
 )
 
-// Model is a [jobs.Store] in memory that is as simple as possible: each queue is a list of items,
+// Model is a [jobs.Store] in memory that is as simple as possible: each queue is a list of jobs,
 // which is searched for everything. It settles all that is due at once, where stores may leave a
 // part to the next transaction. It is not for concurrent use.
 type Model struct {
@@ -21,7 +21,7 @@ type Model struct {
 	queues map[string]*modelQueue
 }
 
-// NewModel makes one.
+// NewModel returns an empty model.
 func NewModel(now func() time.Time) *Model {
 	return &Model{now: now, queues: make(map[string]*modelQueue)}
 }
@@ -30,17 +30,17 @@ type modelQueue struct {
 	settings jobs.Settings
 	last     int64
 	lastLock int64
-	items    []*modelItem
+	items    []*modelJob
 	locks    []*jobs.Lock // those that were returned included
 	only     *jobs.Lock   // the one of locks that is exclusive
-	lapsed   bool         // that one has expired, and neither was there a pop since, nor was anybody told
+	lapsed   bool         // that one has expired; since then, no pop and no error to a client
 	latest   time.Time    // when the last of the concurrent locks ends that were there since there was none
 	keys     map[string]modelKey
 	totals   jobs.Totals
 	at       time.Time
 
-	// When somebody must look again what is due, at the latest. They matter to the queue's time
-	// only, which stands until something is changed.
+	// The times at which an operation must settle again, at the latest. They matter only to the
+	// time of the queue, which stands until a change.
 	dueAt, expiryAt, forgetAt, keyAt time.Time
 
 	now           time.Time
@@ -48,8 +48,8 @@ type modelQueue struct {
 	expired, died int // by the operation
 }
 
-type modelItem struct {
-	jobs.Item
+type modelJob struct {
+	jobs.Job
 	place  jobs.Place
 	lock   int64
 	at     time.Time // when it is due, or died
@@ -116,7 +116,7 @@ func (q *modelQueue) do(o jobs.Operation) jobs.Result {
 	case jobs.Acknowledge:
 		return q.end(o.LockID, func(l *jobs.Lock) jobs.Result {
 			n := len(q.items)
-			q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool {
+			q.items = slices.DeleteFunc(q.items, func(i *modelJob) bool {
 				return i.place == jobs.PlaceLocked && i.lock == l.Number
 			})
 			n -= len(q.items)
@@ -158,6 +158,7 @@ func (q *modelQueue) do(o jobs.Operation) jobs.Result {
 	case jobs.Settle:
 		q.settle()
 		return jobs.Result{}
+	default:
 	}
 	panic(fmt.Sprintf("there is no %T", o))
 }
@@ -174,8 +175,8 @@ func first(a, b time.Time) time.Time {
 func (q *modelQueue) isOver(at time.Time) bool { return !at.IsZero() && !q.now.Before(at) }
 
 func (q *modelQueue) push(p jobs.Push) jobs.Result {
-	bad := len(p.Items) == 0 || len(p.Items) > jobs.MaxCount || len(p.Key) > jobs.MaxKey
-	for _, i := range p.Items {
+	bad := len(p.Jobs) == 0 || len(p.Jobs) > jobs.MaxCount || len(p.Key) > jobs.MaxKey
+	for _, i := range p.Jobs {
 		bad = bad || i.Priority < 0 || i.Priority >= q.settings.WithDefaults().Priorities || i.Delay < 0 ||
 			i.Delay > jobs.MaxDelay
 	}
@@ -200,12 +201,12 @@ func (q *modelQueue) push(p jobs.Push) jobs.Result {
 			return jobs.Result{Count: k.count, Again: true}
 		}
 	}
-	if limit := q.settings.MaxItems; limit > 0 && len(q.items)+len(p.Items) > limit {
+	if limit := q.settings.MaxJobs; limit > 0 && len(q.items)+len(p.Jobs) > limit {
 		return refuse(&jobs.FullError{Items: len(q.items), Limit: limit})
 	}
-	for _, n := range p.Items {
+	for _, n := range p.Jobs {
 		q.last++
-		i := &modelItem{Item: jobs.Item{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now,
+		i := &modelJob{Job: jobs.Job{ID: q.last, Priority: n.Priority, Position: q.last, PushedAt: q.now,
 			ReadyAt: q.now, Trace: n.Trace, Data: slices.Clone(n.Data)}}
 		if n.Delay > 0 {
 			i.place, i.at = jobs.PlaceDelayed, q.now.Add(n.Delay)
@@ -213,23 +214,23 @@ func (q *modelQueue) push(p jobs.Push) jobs.Result {
 		}
 		q.items = append(q.items, i)
 	}
-	q.totals.Pushed += int64(len(p.Items))
+	q.totals.Pushed += int64(len(p.Jobs))
 	q.changes()
 	if p.Key != "" {
-		q.keys[p.Key] = modelKey{p.Digest, len(p.Items), q.now.Add(p.KeyFor)}
+		q.keys[p.Key] = modelKey{p.Digest, len(p.Jobs), q.now.Add(p.KeyFor)}
 		q.keyAt = first(q.keyAt, q.now.Add(p.KeyFor))
 	}
-	return jobs.Result{Count: len(p.Items)}
+	return jobs.Result{Count: len(p.Jobs)}
 }
 
-// placed gives the items at a place, in order.
-func (q *modelQueue) placed(place jobs.Place) (list []*modelItem) {
+// placed returns the jobs at a place, in order.
+func (q *modelQueue) placed(place jobs.Place) (list []*modelJob) {
 	for _, i := range q.items {
 		if i.place == place {
 			list = append(list, i)
 		}
 	}
-	slices.SortFunc(list, func(a, b *modelItem) int {
+	slices.SortFunc(list, func(a, b *modelJob) int {
 		if place == jobs.PlaceReady {
 			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Position, b.Position))
 		}
@@ -264,7 +265,7 @@ func (q *modelQueue) pop(p jobs.Pop) jobs.Result {
 	case mode == jobs.Exclusive && len(q.active()) > 0:
 		return refuse(&jobs.LockedError{Until: q.latest})
 	}
-	var taken []*modelItem
+	var taken []*modelJob
 	bytes := 0
 	for _, i := range q.placed(jobs.PlaceReady) {
 		bytes += len(i.Data)
@@ -280,7 +281,7 @@ func (q *modelQueue) pop(p jobs.Pop) jobs.Result {
 	q.changes()
 	r := jobs.Result{Count: len(taken)}
 	if p.LockID == "" {
-		q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool { return slices.Contains(taken, i) })
+		q.items = slices.DeleteFunc(q.items, func(i *modelJob) bool { return slices.Contains(taken, i) })
 	} else {
 		q.lastLock++
 		ttl := cmp.Or(p.TTL, time.Duration(settings.TTL)*time.Second)
@@ -300,7 +301,7 @@ func (q *modelQueue) pop(p jobs.Pop) jobs.Result {
 		}
 	}
 	for _, i := range taken {
-		r.Items = append(r.Items, i.Item)
+		r.Items = append(r.Items, i.Job)
 	}
 	return r
 }
@@ -484,8 +485,8 @@ func (q *modelQueue) requeue(r jobs.Requeue) jobs.Result {
 	return jobs.Result{Count: len(chosen)}
 }
 
-func (i *modelItem) dead() jobs.Dead {
-	return jobs.Dead{Item: i.Item, DiedAt: i.at, Reason: i.reason}
+func (i *modelJob) dead() jobs.Dead {
+	return jobs.Dead{Job: i.Job, DiedAt: i.at, Reason: i.reason}
 }
 
 func (q *modelQueue) remove(r jobs.Remove) jobs.Result {
@@ -500,12 +501,12 @@ func (q *modelQueue) remove(r jobs.Remove) jobs.Result {
 		}
 		q.lapsed = lapsed
 	}
-	var removed []*modelItem
+	var removed []*modelJob
 	for _, place := range places {
 		removed = append(removed, q.placed(place)...)
 	}
 	removed = removed[:min(r.Limit, len(removed))]
-	q.items = slices.DeleteFunc(q.items, func(i *modelItem) bool { return slices.Contains(removed, i) })
+	q.items = slices.DeleteFunc(q.items, func(i *modelJob) bool { return slices.Contains(removed, i) })
 	if len(removed) > 0 {
 		q.changes()
 	}
@@ -591,7 +592,7 @@ func (m *Model) Starting(context.Context) (list []jobs.Info, err error) {
 	return list, nil
 }
 
-// refusal is why something was refused, without the words.
+// refusal names the reason for a refusal, without its text.
 func refusal(err error) string {
 	var locked *jobs.LockedError
 	var full *jobs.FullError

@@ -51,7 +51,7 @@ func properties(t *testing.T, db *Database) {
 	}
 }
 
-// shorten leaves out steps as long as it still goes wrong.
+// shorten leaves out steps as long as the rest still fails.
 func shorten(steps []step, err error, try func([]step) error) ([]step, error) {
 	for size := len(steps) / 2; size > 0; {
 		shorter := false
@@ -75,7 +75,7 @@ type step struct {
 	wait       time.Duration
 	queue      string
 	operations []jobs.Operation
-	requeue    int // which of the dead items it requeues, counted from 1; 0 for none
+	requeue    int // which of the dead jobs it requeues, counted from 1; 0 for none
 }
 
 func write(steps []step) string {
@@ -150,7 +150,7 @@ func lockText(l *jobs.Lock) string {
 	return fmt.Sprintf("lock %s (%d) of %d items, %v to %v", l.ID, l.Number, l.Items, l.CreatedAt, l.ExpiresAt)
 }
 
-func itemText(i jobs.Item) string {
+func itemText(i jobs.Job) string {
 	return fmt.Sprintf("[%d at %d/%d, %d attempts, pushed %v, ready %v, %q %s]", i.ID, i.Priority, i.Position,
 		i.Attempts, i.PushedAt, i.ReadyAt, i.Trace, i.Data)
 }
@@ -177,7 +177,7 @@ func infoText(i jobs.Info, err error) string {
 func deadText(list []jobs.Dead, err error) string {
 	text := fmt.Sprint(err)
 	for _, d := range list {
-		text += fmt.Sprint(itemText(d.Item), d.DiedAt, d.Reason)
+		text += fmt.Sprint(itemText(d.Job), d.DiedAt, d.Reason)
 	}
 	return text
 }
@@ -254,7 +254,7 @@ func (m *maker) push() jobs.Operation {
 	p := jobs.Push{}
 	for range 1 + m.IntN(4) {
 		m.n++
-		i := jobs.NewItem{Data: json.RawMessage(fmt.Sprint(m.n)), Priority: m.IntN(4) * m.IntN(3),
+		i := jobs.NewJob{Data: json.RawMessage(fmt.Sprint(m.n)), Priority: m.IntN(4) * m.IntN(3),
 			Trace: []string{"", "trace"}[m.IntN(2)]}
 		if m.IntN(60) == 0 {
 			i.Priority = 1001
@@ -262,7 +262,7 @@ func (m *maker) push() jobs.Operation {
 		if m.IntN(4) == 0 {
 			i.Delay = time.Duration(m.IntN(5)) * 5 * time.Second
 		}
-		p.Items = append(p.Items, i)
+		p.Jobs = append(p.Jobs, i)
 	}
 	if m.IntN(3) == 0 {
 		p.Key, p.KeyFor, p.Digest = fmt.Sprint("key-", m.IntN(6)), time.Duration(1+m.IntN(60))*time.Second,
@@ -291,12 +291,12 @@ func (m *maker) configure() jobs.Operation {
 	s := jobs.Settings{Priorities: m.IntN(10), MaxAttempts: m.IntN(4), TTL: m.IntN(60),
 		Mode: []jobs.Mode{"", jobs.Exclusive, jobs.Concurrent, jobs.Concurrent}[m.IntN(4)]}
 	if m.IntN(4) == 0 {
-		s.MaxItems = 1 + m.IntN(30)
+		s.MaxJobs = 1 + m.IntN(30)
 	}
 	return jobs.Configure{Settings: s}
 }
 
-// ---- A short incarnation, for tests that let things go wrong.
+// ---- A short incarnation, for tests that inject faults.
 
 // Step is a transaction, and how far the clock moves before.
 type Step struct {
@@ -304,17 +304,17 @@ type Step struct {
 	Operations []jobs.Operation
 }
 
-// Incarnation is the incarnation of a queue, in which all happens that can.
+// Incarnation returns the steps of an incarnation of a queue, with every kind of change.
 func Incarnation() []Step {
-	push := jobs.Push{Items: append(newItems(1, "a", "b"),
-		jobs.NewItem{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
+	push := jobs.Push{Jobs: append(newJobs(1, "a", "b"),
+		jobs.NewJob{Data: quoted("later"), Delay: 5 * time.Second}), Key: "key", KeyFor: time.Minute}
 	return []Step{
 		{0, []jobs.Operation{push}},
-		{0, []jobs.Operation{push, jobs.Push{Items: newItems(0, "c", "d")}, jobs.Pop{Count: 1}}},
+		{0, []jobs.Operation{push, jobs.Push{Jobs: newJobs(0, "c", "d")}, jobs.Pop{Count: 1}}},
 		{0, []jobs.Operation{jobs.Configure{Settings: jobs.Settings{MaxAttempts: 2}},
 			jobs.Pop{Count: 2, LockID: "l"}}},
 		{time.Second, []jobs.Operation{jobs.Extend{LockID: "l", TTL: 10 * time.Second},
-			jobs.Push{Items: newItems(4, "e")}}},
+			jobs.Push{Jobs: newJobs(4, "e")}}},
 		{10 * time.Second, []jobs.Operation{jobs.Acknowledge{LockID: "l"}, jobs.Pop{Count: 3, LockID: "m"}}},
 		{0, []jobs.Operation{jobs.Return{LockID: "m", Delay: time.Second, Reason: "no"}}},
 		{0, []jobs.Operation{jobs.Requeue{Limit: 5}, jobs.Pop{Count: 1, LockID: "n", Mode: jobs.Concurrent},
@@ -329,8 +329,8 @@ func Incarnation() []Step {
 	}
 }
 
-// Same does operations with a store and a model, and checks that the results are the same, and what
-// there is then.
+// Same does operations with a store and a model, and checks that the results and the state are the
+// same.
 func Same(tb testing.TB, s jobs.Store, m *Model, name string, operations ...jobs.Operation) {
 	tb.Helper()
 	got, err := s.Do(tb.Context(), name, operations...)
@@ -340,7 +340,7 @@ func Same(tb testing.TB, s jobs.Store, m *Model, name string, operations ...jobs
 	Agrees(tb, s, m, name, got, operations...)
 }
 
-// Agrees checks that results are those of the model, and what there is then.
+// Agrees checks that results, and the state after them, are those of the model.
 func Agrees(tb testing.TB, s jobs.Store, m *Model, name string, got []jobs.Result, operations ...jobs.Operation) {
 	tb.Helper()
 	want, err := m.Do(tb.Context(), name, operations...)

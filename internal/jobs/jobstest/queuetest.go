@@ -14,15 +14,15 @@ import (
 
 // Database is a database for a test.
 type Database struct {
-	// Open opens a store on it, with a clock; nil is for the database's own. What it opens is
-	// closed when the test ends, and close closes it before.
+	// Open opens a store on it, with a clock; nil is for the database's own. The store is closed
+	// when the test ends, and close closes it before.
 	Open func(tb testing.TB, now func() time.Time) (s jobs.Store, close func())
 	// Shared says that several stores may be open at once, as of several processes.
 	Shared bool
-	// Volatile says that nothing is left of what a store had when it is closed.
+	// Volatile says that a closed store has lost everything.
 	Volatile bool
-	// Query runs a query behind the stores' backs, with parameters $1, $2, …, and calls scan for
-	// each row; nil where nobody can look.
+	// Query runs a query behind the stores, with parameters $1, $2, …, and calls scan for each row;
+	// nil where a test cannot run one.
 	Query func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any)
 }
 
@@ -76,7 +76,7 @@ type behaviour struct {
 	run  func(*check)
 }
 
-// check does things with one queue, and looks at what comes of it.
+// check does operations on one queue, and checks their effects.
 type check struct {
 	testing.TB
 	store jobs.Store
@@ -110,7 +110,13 @@ func (k *check) must(o jobs.Operation) jobs.Result {
 
 // refuses does one operation, which must be refused for a reason: an error, or one of the same
 // type.
-func (k *check) refuses(o jobs.Operation, want error) error {
+func (k *check) refuses(o jobs.Operation, want error) {
+	k.Helper()
+	_ = k.refusal(o, want)
+}
+
+// refusal is refuses, and returns the error.
+func (k *check) refusal(o jobs.Operation, want error) error {
 	k.Helper()
 	r := k.do(o)[0]
 	if errors.Is(r.Refused, want) || r.Refused != nil && reflect.TypeOf(r.Refused) == reflect.TypeOf(want) &&
@@ -124,23 +130,23 @@ func (k *check) refuses(o jobs.Operation, want error) error {
 // locked pops, which must be refused because of a lock until some time.
 func (k *check) locked(p jobs.Pop, until time.Time) {
 	k.Helper()
-	err := k.refuses(p, &jobs.LockedError{})
+	err := k.refusal(p, &jobs.LockedError{})
 	if got := err.(*jobs.LockedError).Until; !got.Equal(until) {
 		k.Fatalf("locked until %v, want %v", got, until)
 	}
 }
 
-// push pushes items of one priority, whose data are strings.
+// push pushes jobs of one priority, whose data are strings.
 func (k *check) push(priority int, data ...string) {
 	k.Helper()
-	if n := k.must(jobs.Push{Items: newItems(priority, data...)}).Count; n != len(data) {
+	if n := k.must(jobs.Push{Jobs: newJobs(priority, data...)}).Count; n != len(data) {
 		k.Fatalf("%d items pushed, want %d", n, len(data))
 	}
 }
 
-func newItems(priority int, data ...string) (items []jobs.NewItem) {
+func newJobs(priority int, data ...string) (items []jobs.NewJob) {
 	for _, d := range data {
-		items = append(items, jobs.NewItem{Data: quoted(d), Priority: priority})
+		items = append(items, jobs.NewJob{Data: quoted(d), Priority: priority})
 	}
 	return items
 }
@@ -150,8 +156,8 @@ func quoted(s string) json.RawMessage {
 	return data
 }
 
-// names are the data of items.
-func names(items []jobs.Item) []string {
+// names are the data of jobs.
+func names(items []jobs.Job) []string {
 	list := []string{}
 	for _, i := range items {
 		var s string
@@ -163,7 +169,7 @@ func names(items []jobs.Item) []string {
 	return list
 }
 
-// gets checks what is in a result.
+// gets checks the jobs of a result.
 func (k *check) gets(r jobs.Result, want ...string) jobs.Result {
 	k.Helper()
 	if got := names(r.Items); fmt.Sprint(got) != fmt.Sprint(want) || r.Count != len(want) {
@@ -172,13 +178,13 @@ func (k *check) gets(r jobs.Result, want ...string) jobs.Result {
 	return r
 }
 
-// pops takes items without a lock.
+// pops takes jobs without a lock.
 func (k *check) pops(count int, want ...string) jobs.Result {
 	k.Helper()
 	return k.gets(k.must(jobs.Pop{Count: count}), want...)
 }
 
-// holds takes items with a lock.
+// holds takes jobs with a lock.
 func (k *check) holds(id string, count int, want ...string) jobs.Result {
 	k.Helper()
 	r := k.gets(k.must(jobs.Pop{Count: count, LockID: id}), want...)
@@ -198,7 +204,7 @@ func (k *check) look() jobs.Info {
 	return info
 }
 
-// counts checks how many items are where.
+// counts checks how many jobs are where.
 func (k *check) counts(ready, delayed, locked, dead int) jobs.Info {
 	k.Helper()
 	i := k.look()
@@ -208,16 +214,16 @@ func (k *check) counts(ready, delayed, locked, dead int) jobs.Info {
 	return i
 }
 
-// dead lists the names of dead items.
+// dead lists the names of dead jobs.
 func (k *check) dead(want ...string) []jobs.Dead {
 	k.Helper()
 	list, err := k.store.Dead(k.Context(), k.queue, jobs.DeadID{}, 1000)
 	if err != nil {
 		k.Fatal(err)
 	}
-	items := make([]jobs.Item, len(list))
+	items := make([]jobs.Job, len(list))
 	for n, d := range list {
-		items[n] = d.Item
+		items[n] = d.Job
 	}
 	if got := names(items); fmt.Sprint(got) != fmt.Sprint(want) {
 		k.Fatalf("dead are %v, want %v", got, want)

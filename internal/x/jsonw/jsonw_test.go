@@ -43,7 +43,7 @@ func (a *all) write() ([]byte, error) {
 	return o.End()
 }
 
-// FuzzObject compares what is written with what encoding/json writes, with its errors, too.
+// FuzzObject compares objects and errors with those of encoding/json.
 func FuzzObject(f *testing.F) {
 	f.Add("a", int64(1), 0.5, true, int64(0))
 	f.Add("", int64(0), 0.0, false, int64(math.MaxInt64))

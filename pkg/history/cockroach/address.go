@@ -11,8 +11,8 @@ import (
 )
 
 // unreadable is the error of an address that cannot be read. The error of pgx has the whole
-// address, and in its text there may be parts of a password that is not written as it should be. So
-// what is wrong is found out once more, without all that may be part of one.
+// address, and in its text there may be parts of a malformed password. So this finds the problem
+// once more, without any part that may belong to a password.
 func unreadable(address string) error {
 	reason := "what is wrong is in the password or behind it; in a URL, write : as %3A, / as %2F, ? as %3F, # as " +
 		"%23, @ as %40 and % as %25 there"

@@ -17,7 +17,7 @@ import (
 type packed func(b []byte) []byte
 
 // pack makes an array of rows; one appends the value of a row, or says that there is none.
-func pack[E any](b []byte, rows []E, kind uint32, one func(b []byte, row E) (_ []byte, valid bool)) []byte {
+func pack[E any](b []byte, rows []E, kind uint32, one func(b []byte, row *E) (_ []byte, valid bool)) []byte {
 	const lengths = 5 * 4
 	start := len(b)
 	b = append(b, make([]byte, lengths)...)
@@ -28,10 +28,10 @@ func pack[E any](b []byte, rows []E, kind uint32, one func(b []byte, row E) (_ [
 	binary.BigEndian.PutUint32(b[start:], 1)
 	binary.BigEndian.PutUint32(b[start+12:], uint32(len(rows)))
 	binary.BigEndian.PutUint32(b[start+16:], 1) // where it begins to count
-	for _, row := range rows {
+	for i := range rows {
 		n := len(b)
 		var valid bool
-		b, valid = one(append(b, 0, 0, 0, 0), row)
+		b, valid = one(append(b, 0, 0, 0, 0), &rows[i])
 		length := uint32(len(b) - n - 4)
 		if !valid {
 			binary.BigEndian.PutUint32(b[start+4:], 1)
@@ -43,40 +43,40 @@ func pack[E any](b []byte, rows []E, kind uint32, one func(b []byte, row E) (_ [
 }
 
 // packs makes a function that packs one column of rows.
-func packs[E any](kind uint32, one func(b []byte, row E) (_ []byte, valid bool)) func([]E) packed {
+func packs[E any](kind uint32, one func(b []byte, row *E) (_ []byte, valid bool)) func([]E) packed {
 	return func(rows []E) packed {
 		return func(b []byte) []byte { return pack(b, rows, kind, one) }
 	}
 }
 
-func int2s[E any](f func(E) int16) func([]E) packed {
-	return packs(pgtype.Int2OID, func(b []byte, row E) ([]byte, bool) {
+func int2s[E any](f func(*E) int16) func([]E) packed {
+	return packs(pgtype.Int2OID, func(b []byte, row *E) ([]byte, bool) {
 		return binary.BigEndian.AppendUint16(b, uint16(f(row))), true
 	})
 }
 
-func nullInt2s[E any](f func(E) (int16, bool)) func([]E) packed {
-	return packs(pgtype.Int2OID, func(b []byte, row E) ([]byte, bool) {
+func nullInt2s[E any](f func(*E) (int16, bool)) func([]E) packed {
+	return packs(pgtype.Int2OID, func(b []byte, row *E) ([]byte, bool) {
 		n, valid := f(row)
 		return binary.BigEndian.AppendUint16(b, uint16(n)), valid
 	})
 }
 
-func int8s[E any](f func(E) int64) func([]E) packed {
-	return packs(pgtype.Int8OID, func(b []byte, row E) ([]byte, bool) {
+func int8s[E any](f func(*E) int64) func([]E) packed {
+	return packs(pgtype.Int8OID, func(b []byte, row *E) ([]byte, bool) {
 		return binary.BigEndian.AppendUint64(b, uint64(f(row))), true
 	})
 }
 
-func nullInt8s[E any](f func(E) sql.NullInt64) func([]E) packed {
-	return packs(pgtype.Int8OID, func(b []byte, row E) ([]byte, bool) {
+func nullInt8s[E any](f func(*E) sql.NullInt64) func([]E) packed {
+	return packs(pgtype.Int8OID, func(b []byte, row *E) ([]byte, bool) {
 		n := f(row)
 		return binary.BigEndian.AppendUint64(b, uint64(n.Int64)), n.Valid
 	})
 }
 
-func bools[E any](f func(E) bool) func([]E) packed {
-	return packs(pgtype.BoolOID, func(b []byte, row E) ([]byte, bool) {
+func bools[E any](f func(*E) bool) func([]E) packed {
+	return packs(pgtype.BoolOID, func(b []byte, row *E) ([]byte, bool) {
 		if f(row) {
 			return append(b, 1), true
 		}
@@ -84,20 +84,20 @@ func bools[E any](f func(E) bool) func([]E) packed {
 	})
 }
 
-func texts[E any](f func(E) string) func([]E) packed {
-	return packs(pgtype.TextOID, func(b []byte, row E) ([]byte, bool) { return append(b, f(row)...), true })
+func texts[E any](f func(*E) string) func([]E) packed {
+	return packs(pgtype.TextOID, func(b []byte, row *E) ([]byte, bool) { return append(b, f(row)...), true })
 }
 
-func nullTexts[E any](f func(E) sql.NullString) func([]E) packed {
-	return packs(pgtype.TextOID, func(b []byte, row E) ([]byte, bool) {
+func nullTexts[E any](f func(*E) sql.NullString) func([]E) packed {
+	return packs(pgtype.TextOID, func(b []byte, row *E) ([]byte, bool) {
 		s := f(row)
 		return append(b, s.String...), s.Valid
 	})
 }
 
 // blobs has NULL for nil.
-func blobs[E any](f func(E) []byte) func([]E) packed {
-	return packs(pgtype.ByteaOID, func(b []byte, row E) ([]byte, bool) {
+func blobs[E any](f func(*E) []byte) func([]E) packed {
+	return packs(pgtype.ByteaOID, func(b []byte, row *E) ([]byte, bool) {
 		data := f(row)
 		return append(b, data...), data != nil
 	})
@@ -107,8 +107,8 @@ func blobs[E any](f func(E) []byte) func([]E) packed {
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 // times has NULL for no time.
-func times[E any](f func(E) time.Time) func([]E) packed {
-	return packs(pgtype.TimestamptzOID, func(b []byte, row E) ([]byte, bool) {
+func times[E any](f func(*E) time.Time) func([]E) packed {
+	return packs(pgtype.TimestamptzOID, func(b []byte, row *E) ([]byte, bool) {
 		at := f(row)
 		return binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()-epoch)), !at.IsZero()
 	})
@@ -117,7 +117,7 @@ func times[E any](f func(E) time.Time) func([]E) packed {
 // packedCodec lets pgx take arrays that are packed already.
 type packedCodec struct{ *pgtype.ArrayCodec }
 
-// takePacked changes what a connection knows of arrays.
+// takePacked registers the packed array types with a connection.
 func takePacked(conn *pgx.Conn) {
 	m := conn.TypeMap()
 	for _, oid := range []uint32{
@@ -155,9 +155,9 @@ func (asPacked) Encode(value any, b []byte) ([]byte, error) { return value.(pack
 
 // ---- Room for them.
 
-// room is what the parameters of commits are put together in, and then the messages that have them;
-// it stays with a connection. By itself pgx begins with a few bytes each time, and grows them
-// little by little: that would be a third of everything that an orchestrator allocates.
+// room has the buffers for the parameters of commits, and for the messages that have them; it stays
+// with a connection. By itself pgx begins with a few bytes each time, and grows them little by
+// little: that would be a third of everything that an orchestrator allocates.
 type room struct{ parameters, messages []byte }
 
 const (
@@ -189,8 +189,8 @@ func makeRoom(conn *pgx.Conn, need int, firsts ...*any) {
 	pg.Frontend().Send(moved{r.messages})
 }
 
-// firstPacked is the first parameter of a statement: what comes behind it is put together where
-// there is room.
+// firstPacked is the first parameter of a statement: the parameters behind it are put together in
+// the free room.
 type firstPacked struct {
 	packed packed
 	room   *room
@@ -204,15 +204,15 @@ func (asFirstPacked) Encode(value any, b []byte) ([]byte, error) {
 	return first.packed(append(first.room.parameters[:0], b...)), nil
 }
 
-// moved is a message of no bytes: with it, what is sent next is put together in its room. That
-// belongs to the connection, which does one thing after the other, so nothing is written into it
-// that was not sent.
+// moved is a message of no bytes: with it, the next message is put together in its room. That
+// belongs to the connection, which does one thing after the other, so no other bytes are written
+// into it.
 type moved struct{ to []byte }
 
 // Frontend implements [pgproto3.FrontendMessage].
 func (moved) Frontend() {}
 
-// Decode implements [pgproto3.Message]. Nobody receives such a message.
+// Decode implements [pgproto3.Message]. No connection receives such a message.
 func (moved) Decode([]byte) error { return errors.ErrUnsupported }
 
 // Encode implements [pgproto3.Message].

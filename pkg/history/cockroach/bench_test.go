@@ -18,12 +18,12 @@ import (
 // BenchmarkPostgreSQL measures with a server of its own, which waits for the disk.
 //
 // Where the server's time goes, in batches of 100 (two turns for each orchestration, 133 us when
-// this was looked at, before what has changed since): about a third are the secondary indexes of
-// the instances, of which the one by name takes half; the rest of the instances' rows took another
+// this was measured, before later changes): about a third are the secondary indexes of the
+// instances, of which the one by name takes half; the rest of the instances' rows took another
 // third; history a quarter, half of it for its index. Of a commit of one turn, a fifth is spent on
-// preparing what carries its statement out, a sixth on writing the log through to the disk.
+// preparing the execution of its statement, a sixth on writing the log through to the disk.
 //
-// What was tried and is not worth it:
+// Changes that were tried and are not worth their cost:
 //   - UPDATE … FROM unnest(…) instead of ON CONFLICT DO UPDATE for turns that go on saves perhaps 3
 //     us, but a plan that was made while the table was small joins with all of it.
 //   - Other fill factors of rondo_instances (50, 100) make no difference: a turn that ends an

@@ -33,7 +33,8 @@ func database(tb testing.TB, address string) *historytest.Database {
 		Marks:  true,
 		Shard:  history.ShardOf,
 		Open: func(tb testing.TB, o historytest.Options) history.Store {
-			s, err := cockroach.Open(tb.Context(), address, cockroach.Options{Now: o.Now, Log: silence})
+			s, err := cockroach.Open(tb.Context(), address,
+				cockroach.Options{Now: o.Now, Observer: o.Observer, Log: silence})
 			if err != nil {
 				tb.Fatal(err)
 			}

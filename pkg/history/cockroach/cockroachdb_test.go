@@ -18,7 +18,7 @@ import (
 )
 
 // The variables that name a server for tests. The first is the address of one that runs:
-// CockroachDB or PostgreSQL, as a user who may create databases. The second is a binary of
+// CockroachDB or PostgreSQL, with a role that may create databases. The second is a binary of
 // CockroachDB, which is started for the test.
 const (
 	addressVariable = "RONDO_TEST_DATABASE_URL"

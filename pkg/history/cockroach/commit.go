@@ -9,18 +9,30 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
+// committer stores turns.
+type committer struct {
+	db     *database
+	loader *loader // reads back how instances stand
+	marks  *marks
+	ids    *outboxIDs
+
+	statements      statements
+	singleStatement int // see Options.SingleStatement
+}
+
 // Commit implements [history.Rounds].
-func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result, error) {
+func (s *committer) Commit(ctx context.Context, batch history.Batch) (result history.Result, err error) {
+	defer s.db.observer.Begin("commit").End(&err)
 	if err := batch.Check(); err != nil {
 		return history.Result{}, err
 	}
-	if err := s.mayWrite("commit"); err != nil {
+	if err := s.db.mayWrite("commit"); err != nil {
 		return history.Result{}, err
 	}
-	result := history.Result{Outcomes: make([]history.Outcome, len(batch.Turns))}
+	result = history.Result{Outcomes: make([]history.Outcome, len(batch.Turns))}
 	entries, err := s.encode(batch.Turns)
 	if err != nil {
 		return history.Result{}, err
@@ -32,20 +44,20 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 	for _, e := range entries {
 		result.Outcomes[e.Place] = e.Outcome
 	}
-	result.Promises = keys
+	result.Entries = keys
 	return result, nil
 }
 
-// entry is a turn on its way into the database.
+// entry is a turn in flight to the database.
 type entry struct {
-	relational.Entry
+	sqlrow.Entry
 	size    int
 	several bool // it needs a transaction of several statements
 	general bool // it needs the statement that can do everything, for a reason that was found in the database
 }
 
 // encode writes turns as rows, in the order of their keys.
-func (s *Store) encode(turns []history.Decided) ([]*entry, error) {
+func (s *committer) encode(turns []history.Decided) ([]*entry, error) {
 	entries := make([]*entry, len(turns))
 	for i, d := range turns {
 		e, err := s.encodeTurn(d)
@@ -61,30 +73,34 @@ func (s *Store) encode(turns []history.Decided) ([]*entry, error) {
 	return entries, nil
 }
 
-func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
-	encoded, err := relational.Encode(d)
+func (s *committer) encodeTurn(d history.Decided) (*entry, error) {
+	encoded, err := sqlrow.Encode(d)
 	if err != nil {
 		return nil, err
 	}
 	e, t := &entry{Entry: encoded}, d.Turn
 	c := &e.Columns
 	c.Shard = history.ShardOf(t.Instance)
-	c.WakeAt.Time = s.wakeAt(c.Shard, t.Row.WakeAt)
+	c.WakeAt.Time = s.marks.wakeAt(c.Shard, t.Row.WakeAt)
 	newIncarnation := t.Expected.Incarnation != t.Row.Incarnation
 	if !newIncarnation {
-		// What never changes within an incarnation is there already.
+		// Columns that never change within an incarnation are stored already.
 		c.Attributes, c.CreatedAt.Time = nil, t.Row.UpdatedAt
 		if t.Expected.CustomStatusVersion == t.Row.CustomStatusVersion {
 			c.CustomStatus = nil
 		}
 	}
-	for _, r := range e.Rows {
+	for i := range e.Rows {
+		r := &e.Rows[i]
+		r.Shard = c.Shard
 		e.size += len(r.Data) + len(t.Instance) + 32
 	}
-	for _, f := range e.Former {
+	for i := range e.Former {
+		f := &e.Former[i]
+		f.Shard = c.Shard
 		e.size += len(f.Output) + len(f.Error)
 	}
-	for _, p := range e.Promises {
+	for _, p := range e.Packed {
 		e.size += len(p)
 	}
 	for _, v := range t.Values {
@@ -96,38 +112,30 @@ func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
 	return e, nil
 }
 
-// wakeAt rounds a wake-up time up, and moves one that has passed to where the sweep looks.
-func (s *Store) wakeAt(shard int16, at time.Time) time.Time {
-	if at.IsZero() {
-		return at
-	}
-	if step := s.options.WakeStep; step > 0 {
-		at = at.Add(step - 1).Truncate(step)
-	}
-	// The mark may be further than this process knows, and move while the turn is on its way, but
-	// not nearer to now than the slack.
-	if low := s.options.Now().Add(-markSlack / 2); at.Before(low) {
-		at = low
-	}
-	return s.notBefore(markWake, shard, at)
+// outboxIDs makes the ids of outbox entries of this process.
+type outboxIDs struct {
+	marks  *marks
+	shard  int16 // where this process keeps its outbox entries
+	random func() uint64
+	now    func() time.Time
 }
 
-// promiseID is the id of the next row of the outbox. The ones behind it may be used, too.
-func (s *Store) promiseID() int64 {
-	now := s.options.Now()
-	at := s.notBefore(markOutbox, s.shard, now)
+// next is the id of the next row of the outbox. The ones behind it may be used, too.
+func (o *outboxIDs) next() int64 {
+	now := o.now()
+	at := o.marks.notBefore(markOutbox, o.shard, now)
 	if !at.Equal(now) { // until the clock comes there, all of them would share one microsecond
-		at = at.Add(-time.Duration(s.random() % uint64(time.Second)))
+		at = at.Add(-time.Duration(o.random() % uint64(time.Second)))
 	}
-	return history.PromiseID(at, s.random())
+	return history.OutboxID(at, o.random())
 }
 
-// promiseRows gives each piece the row of the outbox it goes into.
-func (s *Store) promiseRows(entries []*entry) (ids []int64, pieces [][]byte) {
-	id, size := s.promiseID(), 0
+// rows gives each piece the row of the outbox it goes into.
+func (o *outboxIDs) rows(entries []*entry) (ids []int64, pieces [][]byte) {
+	id, size := o.next(), 0
 	for _, e := range entries {
-		for _, p := range e.Promises {
-			if size > 0 && size+len(p) > history.MaxPromise {
+		for _, p := range e.Packed {
+			if size > 0 && size+len(p) > history.MaxOutboxEntry {
 				id, size = id+1, 0
 			}
 			size += len(p)
@@ -137,26 +145,35 @@ func (s *Store) promiseRows(entries []*entry) (ids []int64, pieces [][]byte) {
 	return ids, pieces
 }
 
-// promised is the row of the outbox that a statement makes, with whose parts it has and where these
-// are.
-type promised struct {
+// keysOf are the keys of rows by their ids.
+func (o *outboxIDs) keysOf(ids []int64) []history.OutboxKey {
+	var keys []history.OutboxKey
+	for _, id := range slices.Compact(slices.Clone(ids)) {
+		keys = append(keys, history.OutboxKey{Shard: o.shard, ID: id})
+	}
+	return keys
+}
+
+// outboxRow is the outbox entry that a statement makes, with the entries of its parts and their
+// positions.
+type outboxRow struct {
 	id          int64
 	whole       []byte
 	of          []string
 	place, size []int64
 }
 
-func promise(id int64, entries []*entry) promised {
+func newOutboxRow(id int64, entries []*entry) outboxRow {
 	n, size := 0, 0
 	for _, e := range entries {
-		for _, piece := range e.Promises {
+		for _, piece := range e.Packed {
 			n, size = n+1, size+len(piece)
 		}
 	}
-	p := promised{id: id, whole: make([]byte, 0, size), of: make([]string, 0, n), place: make([]int64, 0, n),
+	p := outboxRow{id: id, whole: make([]byte, 0, size), of: make([]string, 0, n), place: make([]int64, 0, n),
 		size: make([]int64, 0, n)}
 	for _, e := range entries {
-		for _, piece := range e.Promises {
+		for _, piece := range e.Packed {
 			p.of, p.place, p.size = append(p.of, e.Turn.Instance), append(p.place, int64(len(p.whole)+1)),
 				append(p.size, int64(len(piece)))
 			p.whole = append(p.whole, piece...)
@@ -166,22 +183,21 @@ func promise(id int64, entries []*entry) promised {
 }
 
 // there reports whether there is a row, if some turns were taken.
-func (p promised) there(won map[string]bool) bool {
+func (p outboxRow) there(won map[string]bool) bool {
 	return slices.ContainsFunc(p.of, func(id string) bool { return won[id] })
 }
 
-// args are the parameters of keepPromises.
-func (p promised) args(shard int16, turns int) []any {
-	same := func(n int64) int64 { return n }
-	return []any{shard, p.id, int64(turns), p.whole, texts(func(id string) string {
-		return id
-	})(p.of), int8s(same)(p.place), int8s(same)(p.size)}
+// args are the parameters of insertOutboxRow.
+func (p outboxRow) args(shard int16, turns int) []any {
+	same := int8s(func(n *int64) int64 { return *n })
+	ids := texts(func(id *string) string { return *id })
+	return []any{shard, p.id, int64(turns), p.whole, ids(p.of), same(p.place), same(p.size)}
 }
 
-// commit stores entries, and says in each what became of it. Where the database refuses something
-// about one of them, it finds out which by halves.
-func (s *Store) commit(ctx context.Context, entries []*entry,
-	published []history.PromiseKey) ([]history.PromiseKey, error) {
+// commit stores entries, and sets the outcome of each. If the database refuses something about one
+// of them, commit finds that one by bisection.
+func (s *committer) commit(ctx context.Context, entries []*entry,
+	published []history.OutboxKey) ([]history.OutboxKey, error) {
 	keys, err := s.commitTogether(ctx, entries, published)
 	if err == nil {
 		return s.commitTombstones(ctx, entries, keys)
@@ -209,8 +225,8 @@ func (s *Store) commit(ctx context.Context, entries []*entry,
 
 // commitTombstones stores the turns that begin instances where there are tombstones that do not
 // refuse them.
-func (s *Store) commitTombstones(ctx context.Context, entries []*entry,
-	keys []history.PromiseKey) ([]history.PromiseKey, error) {
+func (s *committer) commitTombstones(ctx context.Context, entries []*entry,
+	keys []history.OutboxKey) ([]history.OutboxKey, error) {
 	var again []*entry
 	for _, e := range entries {
 		if o := e.Outcome; o.Status == history.Conflict && o.Actual == e.Turn.Expected && !e.general {
@@ -229,27 +245,27 @@ func (s *Store) commitTombstones(ctx context.Context, entries []*entry,
 	return append(keys, more...), err
 }
 
-// commitTogether stores entries in one transaction. When it cannot tell whether that has happened,
-// it looks, and tries again: a turn that is stored already refuses itself.
-func (s *Store) commitTogether(ctx context.Context, entries []*entry,
-	published []history.PromiseKey) (keys []history.PromiseKey, err error) {
-	size, promised, several := 0, 0, false
+// commitTogether stores entries in one transaction. If the outcome is unknown, it reads the
+// instances and retries: a turn that is stored already conflicts with itself.
+func (s *committer) commitTogether(ctx context.Context, entries []*entry,
+	published []history.OutboxKey) (keys []history.OutboxKey, err error) {
+	size, packed, several := 0, 0, false
 	for _, e := range entries {
 		size += e.size
 		several = several || e.several
-		for _, p := range e.Promises {
-			promised += len(p)
+		for _, p := range e.Packed {
+			packed += len(p)
 		}
 	}
 	once := s.commitStatement
-	if several || size > s.options.SingleStatement || promised > history.MaxPromise {
+	if several || size > s.singleStatement || packed > history.MaxOutboxEntry {
 		once = s.commitTransaction
 	}
 	doubt := false
-	var recent []history.PromiseKey // of the try that has an answer
+	var recent []history.OutboxKey // of the try that has an answer
 	err = retry(ctx, func() error {
 		won, made, err := once(ctx, entries, published)
-		if isUnstorable(err) && generalize(entries) { // somebody else may have begun one of them at this moment
+		if isUnstorable(err) && generalize(entries) { // another process may have begun one of them at this moment
 			won, made, err = once(ctx, entries, published)
 		}
 		c := class(err, true)
@@ -257,7 +273,7 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry,
 		case err == nil:
 			keys, recent = append(keys, made...), made
 			err := retry(ctx, func() error { return s.judge(ctx, entries, won, doubt) })
-			if err != nil && len(won) > 0 { // what was taken is stored
+			if err != nil && len(won) > 0 { // the taken turns are stored
 				err = &history.Error{Class: history.Ambiguous, Op: "read back", Err: err}
 			}
 			return err
@@ -271,8 +287,8 @@ func (s *Store) commitTogether(ctx context.Context, entries []*entry,
 	if err != nil && doubt && !isUnstorable(err) {
 		err = &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
 	}
-	// A turn that was stored and has been erased since is not recognized. Nobody publishes what it
-	// promised, so rows that may hold that are left to the sweep.
+	// A turn that was stored and has been erased since is not recognized. No process publishes its
+	// messages, so rows that may hold these are left to the sweep.
 	if doubt && slices.ContainsFunc(entries, func(e *entry) bool { return e.Outcome.Status != history.Committed }) {
 		keys = recent
 	}
@@ -289,8 +305,8 @@ func generalize(entries []*entry) (changed bool) {
 	return changed
 }
 
-// judge says what became of each entry. Those that did not win are looked up.
-func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool, doubt bool) error {
+// judge sets the outcome of each entry. It looks up those that did not win.
+func (s *committer) judge(ctx context.Context, entries []*entry, won map[string]bool, doubt bool) error {
 	var lost []*entry
 	for _, e := range entries {
 		if won[e.Turn.Instance] {
@@ -305,11 +321,11 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 	ids := make([]string, 0, 2*len(lost))
 	for _, e := range lost {
 		ids = append(ids, e.Turn.Instance)
-		if relational.StartsChild(e.Turn) {
+		if sqlrow.StartsChild(e.Turn) {
 			ids = append(ids, e.Turn.Row.Parent.Instance)
 		}
 	}
-	found, err := s.rows(ctx, ids)
+	found, err := s.loader.rows(ctx, ids)
 	if err != nil {
 		return fail("read back", class(err, false), err)
 	}
@@ -325,13 +341,13 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 			}
 		}
 		parentGone := false
-		if relational.StartsChild(e.Turn) {
-			parentGone, err = s.ParentGone(ctx, plain(s.pool), e.Turn, found[e.Turn.Row.Parent.Instance])
+		if sqlrow.StartsChild(e.Turn) {
+			parentGone, err = dialect.ParentGone(ctx, plain(s.db.pool), e.Turn, found[e.Turn.Row.Parent.Instance])
 			if err != nil {
 				return fail("read back", class(err, false), err)
 			}
 		}
-		e.Outcome = relational.Refusal(e.Turn, found[e.Turn.Instance], parentGone)
+		e.Outcome = sqlrow.Refusal(e.Turn, found[e.Turn.Instance], parentGone)
 	}
 	return nil
 }
@@ -340,11 +356,12 @@ func (s *Store) judge(ctx context.Context, entries []*entry, won map[string]bool
 const sameEvent = "SELECT data = $5 FROM rondo_history WHERE shard = $1 AND instance = $2 AND " +
 	"execution = $3 AND event = $4"
 
-// isStored reports whether the end of an entry's history is what the entry would have stored.
-func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
+// isStored reports whether the last event in the database is the one that the entry would have
+// stored.
+func (s *committer) isStored(ctx context.Context, e *entry) (bool, error) {
 	last := e.Rows[len(e.Rows)-1]
 	var same bool
-	err := s.pool.QueryRow(ctx, sameEvent, e.Columns.Shard, e.Turn.Instance, last.Execution, last.Event,
+	err := s.db.pool.QueryRow(ctx, sameEvent, e.Columns.Shard, e.Turn.Instance, last.Execution, last.Event,
 		last.Data).Scan(&same)
 	if err == pgx.ErrNoRows {
 		return false, nil
@@ -352,23 +369,23 @@ func (s *Store) isStored(ctx context.Context, e *entry) (bool, error) {
 	return same, err
 }
 
-// part is what one statement stores.
+// part is the share of a commit that one statement stores.
 type part struct {
 	statement string
 	entries   []*entry
 	args      []any
-	promised
+	outboxRow
 }
 
 // parts are the statements of a batch. A usual one has two, or one made of both, for the turns that
 // begin instances and for those that go on: neither needs all the columns, and what begins is
 // inserted without a look at conflicts.
-func (s *Store) parts(entries []*entry) (parts []part) {
-	id := s.promiseID()
+func (s *committer) parts(entries []*entry) (parts []part) {
+	id := s.ids.next()
 	add := func(statement string, entries []*entry, instances []any, more ...any) {
-		p := part{statement: statement, entries: entries, promised: promise(id+int64(len(parts)), entries)}
-		p.args = slices.Concat(instances, historyArgs(historyRows(entries)),
-			p.promised.args(s.shard, len(entries)), more)
+		p := part{statement: statement, entries: entries, outboxRow: newOutboxRow(id+int64(len(parts)), entries)}
+		p.args = slices.Concat(instances, historyArrays.args(historyRows(entries)),
+			p.outboxRow.args(s.ids.shard, len(entries)), more)
 		parts = append(parts, p)
 	}
 	switch {
@@ -382,25 +399,26 @@ func (s *Store) parts(entries []*entry) (parts []part) {
 			}
 		}
 		if len(fresh) > 0 && len(known) > 0 && s.statements.both != "" {
-			add(s.statements.both, entries, append(instanceArgs(freshLists, fresh), instanceArgs(knownLists, known)...))
+			add(s.statements.both, entries, append(freshArrays.args(fresh), knownArrays.args(known)...))
 			break
 		}
 		if len(fresh) > 0 {
-			add(s.statements.fresh, fresh, instanceArgs(freshLists, fresh))
+			add(s.statements.fresh, fresh, freshArrays.args(fresh))
 		}
 		if len(known) > 0 {
-			add(s.statements.known, known, instanceArgs(knownLists, known))
+			add(s.statements.known, known, knownArrays.args(known))
 		}
 	case slices.ContainsFunc(entries, (*entry).extras):
-		add(s.statements.commitExtras, entries, instanceArgs(allLists, entries),
-			slices.Concat(formerArgs(entries), valueArgs(valueRows(entries)), attributeArgs(entries))...)
+		add(s.statements.commitExtras, entries, allArrays.args(entries),
+			slices.Concat(formerArrays.args(formerRows(entries)), valueArrays.args(valueRows(entries)),
+				attributeArrays.args(attributeRows(entries)))...)
 	default:
-		add(s.statements.commit, entries, instanceArgs(allLists, entries))
+		add(s.statements.commit, entries, allArrays.args(entries))
 	}
 	return parts
 }
 
-// extras reports whether an entry has more than events and promises.
+// extras reports whether an entry has more than events and messages.
 func (e *entry) extras() bool {
 	return len(e.Former) > 0 || len(e.Turn.Values) > 0 || len(e.Columns.Attributes) > 0
 }
@@ -408,15 +426,15 @@ func (e *entry) extras() bool {
 // unusual reports whether an entry needs the statement that can do everything.
 func (e *entry) unusual() bool {
 	b, r := e.Turn.Expected, e.Turn.Row
-	return e.general || e.extras() || relational.StartsChild(e.Turn) || b.Execution > 0 &&
+	return e.general || e.extras() || sqlrow.StartsChild(e.Turn) || b.Execution > 0 &&
 		(b.Execution != r.Execution || b.Incarnation != r.Incarnation)
 }
 
 // commitStatement stores entries with one round trip. It gives the instances whose turns were
 // taken, and the rows of the outbox that there may be now.
-func (s *Store) commitStatement(ctx context.Context, entries []*entry,
-	published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
-	conn, err := s.pool.Acquire(ctx)
+func (s *committer) commitStatement(ctx context.Context, entries []*entry,
+	published []history.OutboxKey) (won map[string]bool, keys []history.OutboxKey, err error) {
+	conn, err := s.db.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, fail("commit", class(err, false), err) // nothing was sent
 	}
@@ -434,7 +452,7 @@ func (s *Store) commitStatement(ctx context.Context, entries []*entry,
 	}
 	for _, p := range parts {
 		if err != nil && len(p.of) > 0 || p.there(won) {
-			keys = append(keys, history.PromiseKey{Shard: s.shard, ID: p.id})
+			keys = append(keys, history.OutboxKey{Shard: s.ids.shard, ID: p.id})
 		}
 	}
 	return won, keys, err
@@ -466,53 +484,45 @@ func collect(rows pgx.Rows, won map[string]bool) error {
 	return err
 }
 
-func (s *Store) keysOf(ids []int64) []history.PromiseKey {
-	var keys []history.PromiseKey
-	for _, id := range slices.Compact(slices.Clone(ids)) {
-		keys = append(keys, history.PromiseKey{Shard: s.shard, ID: id})
-	}
-	return keys
-}
-
 // These remove rows of the outbox by their keys.
 const (
-	removePromise  = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = $2"
-	removePromises = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)"
+	removeEntry   = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = $2"
+	removeEntries = "DELETE FROM rondo_outbox WHERE shard = $1 AND id = ANY($2)"
 )
 
-// fewPromises is up to how many keys PostgreSQL is faster with a statement for each: for a list it
+// fewEntries is up to how many keys PostgreSQL is faster with a statement for each: for a list it
 // collects the places of all rows first, in a bitmap.
-const fewPromises = 4
+const fewEntries = 4
 
-// queueRemovals adds the removal of promises that have been kept.
-func (s *Store) queueRemovals(b *pgx.Batch, keys []history.PromiseKey) {
+// queueRemovals adds the removal of published outbox entries.
+func (s *committer) queueRemovals(b *pgx.Batch, keys []history.OutboxKey) {
 	byShard := make(map[int16][]int64)
 	for _, k := range keys {
 		byShard[k.Shard] = append(byShard[k.Shard], k.ID)
 	}
 	for shard, ids := range byShard {
-		if s.flavour == cockroachdb || len(ids) > fewPromises {
-			b.Queue(removePromises, shard, ids)
+		if s.db.flavour == cockroachdb || len(ids) > fewEntries {
+			b.Queue(removeEntries, shard, ids)
 			continue
 		}
 		for _, id := range ids {
-			b.Queue(removePromise, shard, id)
+			b.Queue(removeEntry, shard, id)
 		}
 	}
 }
 
 // commitTransaction stores entries with several statements in one transaction, for batches that are
 // large or remove something.
-func (s *Store) commitTransaction(ctx context.Context, entries []*entry,
-	published []history.PromiseKey) (won map[string]bool, keys []history.PromiseKey, err error) {
-	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
+func (s *committer) commitTransaction(ctx context.Context, entries []*entry,
+	published []history.OutboxKey) (won map[string]bool, keys []history.OutboxKey, err error) {
+	err = s.db.inTransaction(ctx, func(tx pgx.Tx) error {
 		won, keys = make(map[string]bool, len(entries)), nil
 		restarted, err := s.formerAttributes(ctx, tx, entries)
 		if err != nil {
 			return err
 		}
-		for part := range inParts(entries, s.options.SingleStatement, rowSize) {
-			rows, err := tx.Query(ctx, s.statements.instances, instanceArgs(allLists, part)...)
+		for part := range inParts(entries, s.singleStatement, rowSize) {
+			rows, err := tx.Query(ctx, s.statements.instances, allArrays.args(part)...)
 			if err != nil {
 				return err
 			}
@@ -528,13 +538,14 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry,
 		}
 		for _, c := range restarted {
 			if won[c.Instance] {
-				if err := s.DropAttributes(ctx, plain(tx), c.Instance, c.CreatedAt.Time, c.Attributes); err != nil {
+				err := dialect.DropAttributes(ctx, plain(tx), c.Instance, c.CreatedAt.Time, c.Attributes)
+				if err != nil {
 					return err
 				}
 			}
 		}
-		ids, pieces := s.promiseRows(winners)
-		keys = s.keysOf(ids)
+		ids, pieces := s.ids.rows(winners)
+		keys = s.ids.keysOf(ids)
 		return s.commitRest(ctx, tx, winners, ids, pieces, published)
 	})
 	return won, keys, err
@@ -542,7 +553,8 @@ func (s *Store) commitTransaction(ctx context.Context, entries []*entry,
 
 // formerAttributes finds the attributes of the incarnations that end when instances are started
 // anew.
-func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entry) ([]*relational.Columns, error) {
+func (s *committer) formerAttributes(ctx context.Context, tx pgx.Tx,
+	entries []*entry) ([]*sqlrow.InstanceRow, error) {
 	var ids []string
 	for _, e := range entries {
 		if e.Turn.Expected.Execution > 0 && e.Turn.Expected.Incarnation != e.Turn.Row.Incarnation {
@@ -552,8 +564,8 @@ func (s *Store) formerAttributes(ctx context.Context, tx pgx.Tx, entries []*entr
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := s.rowsWith(ctx, tx, ids)
-	var out []*relational.Columns
+	found, err := s.loader.rowsWith(ctx, tx, ids)
+	var out []*sqlrow.InstanceRow
 	for _, id := range ids {
 		if c := found[id]; c != nil && len(c.Attributes) > 0 {
 			out = append(out, c)
@@ -594,8 +606,8 @@ func inParts[T any](list []T, limit int, size func(T) int) func(func([]T) bool) 
 }
 
 // commitRest stores all but the rows of the instances.
-func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids []int64, pieces [][]byte,
-	published []history.PromiseKey) error {
+func (s *committer) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids []int64, pieces [][]byte,
+	published []history.OutboxKey) error {
 	var b pgx.Batch
 	s.queueRemovals(&b, published)
 	for _, e := range winners {
@@ -610,30 +622,30 @@ func (s *Store) commitRest(ctx context.Context, tx pgx.Tx, winners []*entry, ids
 			}
 		}
 	}
-	for part := range inParts(historyRows(winners), s.options.SingleStatement, func(r historyRow) int {
+	for part := range inParts(historyRows(winners), s.singleStatement, func(r *sqlrow.HistoryRow) int {
 		return len(r.Data) + 64
 	}) {
-		b.Queue(s.statements.history, historyArgs(part)...)
+		b.Queue(s.statements.history, historyArrays.args(part)...)
 	}
-	for part := range inParts(valueRows(winners), s.options.SingleStatement, func(r valueRow) int {
-		return len(r.value) + 64
+	for part := range inParts(valueRows(winners), s.singleStatement, func(r sqlrow.ValueRow) int {
+		return len(r.Value) + 64
 	}) {
-		b.Queue(s.statements.values, valueArgs(part)...)
+		b.Queue(s.statements.values, valueArrays.args(part)...)
 	}
-	for part := range inParts(winners, s.options.SingleStatement, formerSize) {
-		b.Queue(s.statements.former, formerArgs(part)...)
+	for part := range inParts(winners, s.singleStatement, formerSize) {
+		b.Queue(s.statements.former, formerArrays.args(formerRows(part))...)
 	}
-	for part := range inParts(winners, s.options.SingleStatement, func(e *entry) int {
+	for part := range inParts(winners, s.singleStatement, func(e *entry) int {
 		return len(e.Columns.Attributes)
 	}) {
-		b.Queue(s.statements.attributes, attributeArgs(part)...)
+		b.Queue(s.statements.attributes, attributeArrays.args(attributeRows(part))...)
 	}
 	for len(ids) > 0 {
 		n := 1
 		for n < len(ids) && ids[n] == ids[0] {
 			n++
 		}
-		b.Queue("INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", s.shard, ids[0],
+		b.Queue("INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", s.ids.shard, ids[0],
 			slices.Concat(pieces[:n]...))
 		ids, pieces = ids[n:], pieces[n:]
 	}

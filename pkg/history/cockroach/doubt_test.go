@@ -19,12 +19,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// readingBack matches the statement that looks up what was refused.
+// readingBack matches the statement that looks up refused turns.
 func readingBack(s pgfault.Statement) bool { return strings.HasPrefix(s.SQL, "SELECT i.shard") }
 
-// TestReadingBackMayFail lets the look at a refused turn fail after the others of its batch were
-// taken. They must not be taken for refused when that is tried again, nor for untouched when there
-// is no more time.
+// TestReadingBackMayFail lets the read of a refused turn's row fail after the store has committed
+// the other turns of the batch. Those must not count as refused when the commit is retried, nor as
+// untouched when there is no more time.
 func TestReadingBackMayFail(t *testing.T) {
 	b := newBench(t, cockroach.Options{})
 	for _, name := range []string{"statement time", "serialization", "cut before"} {
@@ -56,14 +56,15 @@ func TestReadingBackMayFail(t *testing.T) {
 	}
 }
 
-// TestPromisesOfATurnThatIsNotRecognized lets the answer to a commit be lost, and what it has
-// stored be pruned before it is tried again. Nobody publishes what a refused turn promises, so the
-// keys must not cover it: the sweep does it then.
-func TestPromisesOfATurnThatIsNotRecognized(t *testing.T) {
+// TestOutboxEntriesOfATurnThatIsNotRecognized lets the answer to a commit be lost, and the
+// execution that it stored be pruned before the retry. The orchestrator does not publish the
+// messages of a refused turn. So the keys must not cover its outbox entry, which is left to the
+// sweep.
+func TestOutboxEntriesOfATurnThatIsNotRecognized(t *testing.T) {
 	b := newBench(t, cockroach.Options{})
 	x, y := historytest.NewActor(b.id()), historytest.NewActor(b.id())
 	b.mustCommit(b.clear, []*round.Turn{x.StartAndCall(), y.StartAndCall()})
-	if err := b.clear.RemovePromises(t.Context(), b.allPromises()); err != nil {
+	if err := b.clear.RemoveOutbox(t.Context(), b.allEntries()); err != nil {
 		t.Fatal(err)
 	}
 	batch := historytest.Batch(t, historytest.Sends(x.Note(), "m", x.ID), historytest.Sends(y.Note(), "n", y.ID))
@@ -88,22 +89,22 @@ func TestPromisesOfATurnThatIsNotRecognized(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.proxy.Inject(nil)
-	if err := b.clear.RemovePromises(t.Context(), r.Promises); err != nil {
+	if err := b.clear.RemoveOutbox(t.Context(), r.Entries); err != nil {
 		t.Fatal(err)
 	}
 	_, left := b.stored(x.ID)
 	if r.Outcomes[0].Status != history.Committed && len(left) == 0 {
-		t.Errorf("the turn of %q counts as %v, and what it promised is gone", x.ID, r.Outcomes[0].Status)
+		t.Errorf("the turn of %q counts as %v, and its outbox entry is gone", x.ID, r.Outcomes[0].Status)
 	}
 }
 
-func (b *bench) allPromises() (keys []history.PromiseKey) {
+func (b *bench) allEntries() (keys []history.OutboxKey) {
 	b.Helper()
 	rows, err := b.direct.Query(b.Context(), "SELECT shard, id FROM rondo_outbox")
 	if err != nil {
 		b.Fatal(err)
 	}
-	keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[history.PromiseKey])
+	keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[history.OutboxKey])
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -117,7 +118,8 @@ func TestAWakeTimeThatHasPassedBeforeAnothersSweep(t *testing.T) {
 	now := historytest.Began
 	b := newBench(t, cockroach.Options{Now: func() time.Time { return now }})
 	sweep := func() []history.Overdue {
-		list, err := b.clear.TakeOverdue(t.Context(), history.Take{Before: now, Until: now.Add(time.Hour), Limit: 100})
+		list, err := b.clear.LeaseOverdue(t.Context(), history.Lease{Before: now, Until: now.Add(time.Hour),
+			Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,14 +135,14 @@ func TestAWakeTimeThatHasPassedBeforeAnothersSweep(t *testing.T) {
 	}
 }
 
-// TestManyPromisesBelowAMark lets a process whose clock is far behind the mark make more promises
-// than one microsecond has room for.
-func TestManyPromisesBelowAMark(t *testing.T) {
+// TestManyOutboxEntriesBelowAMark lets a process whose clock is far behind the mark make more
+// outbox entries than one microsecond has room for.
+func TestManyOutboxEntriesBelowAMark(t *testing.T) {
 	now := historytest.Began
 	b := newBench(t, cockroach.Options{Now: func() time.Time { return now }})
 	sweep := func(s *cockroach.Store) {
-		if _, err := s.TakePromises(t.Context(),
-			history.Take{Before: now, Until: now.Add(time.Hour), Limit: 100}); err != nil {
+		if _, err := s.LeaseOutbox(t.Context(),
+			history.Lease{Before: now, Until: now.Add(time.Hour), Limit: 100}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,8 +150,8 @@ func TestManyPromisesBelowAMark(t *testing.T) {
 	sweep(b.clear)
 	now = now.Add(-time.Hour)
 	sweep(b.store)
-	// the mark is the slack behind, and the promises the slack before it
-	mark := history.PromiseID(historytest.Began.Add(time.Hour), 0)
+	// the mark is the slack behind, and the outbox entries the slack before it
+	mark := history.OutboxID(historytest.Began.Add(time.Hour), 0)
 	if _, err := b.direct.Exec(t.Context(),
 		"INSERT INTO rondo_outbox (shard, id, messages) SELECT s, $1::INT8 + i, '' FROM generate_series(0, 15) s, "+
 			"generate_series(0, 4095) i", mark); err != nil {
@@ -287,8 +289,8 @@ func TestNothingWasSent(t *testing.T) {
 	}
 }
 
-// TestASweepKeepsWhatItTook shows that what a sweep has taken over is not lost to it when it cannot
-// write the mark down.
+// TestASweepKeepsWhatItTook shows that a sweep that cannot store its mark still returns the overdue
+// instances that it has leased, without an error.
 func TestASweepKeepsWhatItTook(t *testing.T) {
 	now := historytest.Began.Add(time.Hour)
 	b := newBench(t, cockroach.Options{Now: func() time.Time { return now }})
@@ -300,8 +302,8 @@ func TestASweepKeepsWhatItTook(t *testing.T) {
 		}
 		return pgfault.Pass
 	})
-	take := history.Take{Before: now, Until: now.Add(time.Hour), Limit: 100}
-	if list, err := b.store.TakeOverdue(t.Context(), take); err != nil {
+	take := history.Lease{Before: now, Until: now.Add(time.Hour), Limit: 100}
+	if list, err := b.store.LeaseOverdue(t.Context(), take); err != nil {
 		t.Errorf("%d taken, and the error %v", len(list), err)
 	}
 }

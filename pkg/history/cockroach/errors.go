@@ -38,15 +38,15 @@ var states = map[string]history.Class{
 	"XX002": history.Corrupt, // index_corrupted
 }
 
-// unstorable are the classes of errors that come from what is stored, and not from the database:
-// one turn of a batch has them, and the others do not.
+// unstorable are the classes of errors that come from the data, and not from the database: one turn
+// of a batch has them, and the others do not.
 var unstorable = map[string]bool{
 	"22": true, // data exceptions
 	"23": true, // constraints: a key of history that is there already
 	"54": true, // program limits: an index row that is too long
 }
 
-// class is the class of an error. begun says that a commit was under way, so that a lost connection
+// class is the class of an error. begun says that a commit was in flight, so that a lost connection
 // leaves its end unknown.
 func class(err error, begun bool) history.Class {
 	var classified *history.Error
@@ -61,7 +61,8 @@ func class(err error, begun bool) history.Class {
 		return connectClass(connect)
 	case errors.As(err, &pg):
 		if pg.Code == "23505" && (pg.TableName == "rondo_outbox" || pg.ConstraintName == "rondo_outbox_pkey") {
-			// two promises of the same microsecond drew the same number; the next try draws another
+			// two outbox entries of the same microsecond drew the same number; the next try draws
+			// another
 			return history.Contended
 		}
 		if pg.Code == "0A000" && strings.Contains(pg.Message, "cached plan") {
@@ -115,7 +116,7 @@ func isLost(err error) bool {
 		err.Error() == "conn closed"
 }
 
-// connectClass tells a server that is not there yet from an address that is wrong.
+// connectClass distinguishes a server that is not reachable yet from a wrong address.
 func connectClass(err *pgconn.ConnectError) history.Class {
 	var pg *pgconn.PgError
 	switch {
@@ -131,14 +132,14 @@ func connectClass(err *pgconn.ConnectError) history.Class {
 	return history.Retry
 }
 
-// isUntrusted reports whether the server was reached, but cannot prove who it is, or does not
+// isUntrusted reports whether the server was reached, but cannot prove its identity, or does not
 // encrypt.
 func isUntrusted(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
 }
 
-// isUnstorable reports whether the error is about what was to be stored.
+// isUnstorable reports whether the error is about the data.
 func isUnstorable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && len(pg.Code) == 5 && unstorable[pg.Code[:2]] && class(err, false) == history.Permanent
@@ -153,7 +154,7 @@ func fail(op string, c history.Class, err error) error {
 	return &history.Error{Class: c, Op: op, Err: explain(op, err)}
 }
 
-// explain adds what to do to errors that people meet when they set things up.
+// explain adds remedies to errors that operators meet when they set up a system.
 func explain(op string, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -32,12 +32,12 @@ type seen struct {
 	plans     []explained
 }
 
-// explained is one plan of a statement, and what carrying it out took.
+// explained is one plan of a statement, and the cost of its execution.
 type explained struct {
 	how     string // how it was planned
 	root    planNode
 	indexes []string // those that are used, and "whole TABLE" for a table that is read as a whole
-	rows    int      // what was read of tables and indexes, and left out again or not
+	rows    int      // read from tables and indexes, filtered out or not
 	blocks  int      // of 8 KiB
 }
 
@@ -150,7 +150,7 @@ func (x *explainer) look(ctx context.Context, conn *pgx.Conn, sql string, args [
 	x.exec(ctx, conn, "DEALLOCATE "+name)
 }
 
-// of finds what was seen of a statement before.
+// of finds the plans of a statement so far.
 func (x *explainer) of(sql string) *seen {
 	kind := kindOf(sql)
 	for _, s := range x.seen {

@@ -26,8 +26,8 @@ import (
 
 // These tests let things go wrong at every statement, on the wire to a real PostgreSQL.
 
-// faults is what goes wrong. None of it may lose anything, do anything twice, or surface while
-// there is time to try again.
+// faults are the injected faults. None may lose anything, do anything twice, or surface as an error
+// while there is time to retry.
 var faults = map[string]pgfault.Fault{
 	"serialization":  pgfault.FailBefore("40001", "restart transaction"),
 	"deadlock":       pgfault.FailBefore("40P01", "deadlock detected"),
@@ -110,15 +110,16 @@ func (b *bench) id() string {
 	return fmt.Sprintf("instance-%04d", b.n)
 }
 
-// stored is how many events the database has of instances, and how often it promises each message.
-func (b *bench) stored(ids ...string) (events int, promises map[string]int) {
+// stored is how many events the database has of instances, and how often each message is in the
+// outbox.
+func (b *bench) stored(ids ...string) (events int, found map[string]int) {
 	b.Helper()
 	if err := b.direct.QueryRow(b.Context(),
 		"SELECT coalesce(sum(last_event - event + 1), 0) FROM rondo_history WHERE instance = ANY($1)",
 		ids).Scan(&events); err != nil {
 		b.Fatal(err)
 	}
-	promises = make(map[string]int)
+	found = make(map[string]int)
 	rows, err := b.direct.Query(b.Context(), "SELECT messages FROM rondo_outbox")
 	if err != nil {
 		b.Fatal(err)
@@ -134,11 +135,11 @@ func (b *bench) stored(ids ...string) (events int, promises map[string]int) {
 		}
 		for _, m := range messages {
 			if _, id, _ := cutLast(m.Subject); slices.Contains(ids, id) {
-				promises[m.Subject]++
+				found[m.Subject]++
 			}
 		}
 	}
-	return events, promises
+	return events, found
 }
 
 func cutLast(s string) (before, after string, ok bool) {
@@ -230,13 +231,13 @@ func (b *bench) checkStored(what string, before, batch []*round.Turn, r history.
 	ids, want, messages := expected(before, batch)
 	check := func(when string) {
 		b.Helper()
-		events, promises := b.stored(ids...)
+		events, found := b.stored(ids...)
 		if events != want {
 			b.Fatalf("%s, %s: %d events, want %d", what, when, events, want)
 		}
 		for _, m := range messages {
-			if promises[m] != 1 {
-				b.Fatalf("%s, %s: %s is promised %d times", what, when, m, promises[m])
+			if found[m] != 1 {
+				b.Fatalf("%s, %s: %s is in the outbox %d times", what, when, m, found[m])
 			}
 		}
 	}
@@ -251,12 +252,12 @@ func (b *bench) checkStored(what string, before, batch []*round.Turn, r history.
 		}
 	}
 	check("after the same batch again")
-	if err := b.clear.RemovePromises(b.Context(), r.Promises); err != nil {
+	if err := b.clear.RemoveOutbox(b.Context(), r.Entries); err != nil {
 		b.Fatal(err)
 	}
 	_, left := b.stored(ids...)
 	for _, t := range batch {
-		for _, d := range historytest.Batch(b, t).Turns[0].Promises {
+		for _, d := range historytest.Batch(b, t).Turns[0].Messages {
 			if left[d.Subject] != 0 {
 				b.Fatalf("%s: the keys that the commit gave do not cover %s", what, d.Subject)
 			}
@@ -276,16 +277,16 @@ func expected(before, batch []*round.Turn) (ids []string, events int, messages [
 	}
 	var t testing.T
 	for _, d := range historytest.Batch(&t, batch...).Turns {
-		for _, w := range d.Promises {
+		for _, w := range d.Messages {
 			messages = append(messages, w.Subject)
 		}
 	}
 	return ids, events, messages
 }
 
-// TestGivingUp lets every statement go wrong from one on, until the caller has no more time. The
-// class of the error tells the truth: unless it is ambiguous, nothing is stored; if it is, all is
-// or nothing.
+// TestGivingUp lets every statement fail from one on, until the caller has no more time. The class
+// of the error is true: unless it is ambiguous, nothing is stored; if it is, all is stored or
+// nothing.
 func TestGivingUp(t *testing.T) {
 	t.Parallel()
 	for _, kind := range slices.Sorted(maps.Keys(commits)) {
@@ -450,7 +451,7 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
 	ctx := t.Context()
-	far := history.Take{Before: historytest.Began.Add(1000 * time.Hour),
+	far := history.Lease{Before: historytest.Began.Add(1000 * time.Hour),
 		Until: historytest.Began.Add(2000 * time.Hour), Limit: 1000}
 	operations := map[string]func() error{
 		"load": func() error {
@@ -462,23 +463,23 @@ func TestEveryStatementOfEveryOperationMayFail(t *testing.T) {
 			}
 			return err
 		},
-		"take and remove promises": func() error {
+		"take and remove outbox entries": func() error {
 			a := historytest.NewActor(b.id())
 			r := b.mustCommit(b.clear, []*round.Turn{a.StartAndCall()})
-			taken, err := b.store.TakePromises(ctx, history.Take{Before: historytest.Began.Add(time.Hour),
+			taken, err := b.store.LeaseOutbox(ctx, history.Lease{Before: historytest.Began.Add(time.Hour),
 				Until: historytest.Began.Add(2 * time.Hour), Limit: 1000})
-			keys := r.Promises
+			keys := r.Entries
 			for _, p := range taken {
 				keys = append(keys, p.Key)
 			}
-			return errors.Join(err, b.store.RemovePromises(ctx, keys),
-				b.none(fmt.Sprintf("rondo_outbox WHERE id = %d", r.Promises[0].ID)))
+			return errors.Join(err, b.store.RemoveOutbox(ctx, keys),
+				b.none(fmt.Sprintf("rondo_outbox WHERE id = %d", r.Entries[0].ID)))
 		},
-		"take overdue": func() error {
+		"lease overdue": func() error {
 			a := historytest.NewActor(b.id())
 			b.mustCommit(b.clear, []*round.Turn{a.StartAndCall()})
 			for { // the other operations have left some, too
-				taken, err := b.store.TakeOverdue(ctx, far)
+				taken, err := b.store.LeaseOverdue(ctx, far)
 				if err != nil {
 					return err
 				}

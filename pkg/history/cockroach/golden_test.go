@@ -18,22 +18,41 @@ import (
 
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqladmin"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqljobs"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-var update = flag.Bool("update", false, "write testdata/cockroachdb.sql anew; check it with CockroachDB's parser then")
+var update = flag.Bool("update", false,
+	"write testdata/*.sql anew; check cockroachdb.sql with CockroachDB's parser then")
 
-const goldenHead = `-- All statements as they are sent to CockroachDB; those that depend on what is asked for, once each, and lists of 2 shards instead of all.
--- Parsed with the parsers of CockroachDB v23.2 and v25.2; not run on a server.
--- Written by: go test ./pkg/history/cockroach -run TestStatementsForCockroachDB -update
+const goldenHead = `-- All statements as they are sent to %s: those that depend on what is asked for once each,
+-- and with lists of 2 shards instead of all.
+-- %s
+-- Written by: go test ./pkg/history/cockroach -run %s -update
 `
 
-// TestStatementsForCockroachDB keeps the statements as they are sent to CockroachDB, so that
-// whoever changes one knows that it must be checked there, too.
+// TestStatementsForCockroachDB keeps the statements as the store sends them to CockroachDB, so that
+// a developer that changes one is reminded to check it there, too.
 func TestStatementsForCockroachDB(t *testing.T) {
-	path := filepath.Join("testdata", "cockroachdb.sql")
-	text := goldenHead + strings.Join(cockroachStatements(t), "\n----\n") + "\n"
+	compareStatements(t, cockroachdb, "cockroachdb.sql",
+		"Parsed with the parsers of CockroachDB v23.2 and v25.2; not run on a server.",
+		", and check that file again with CockroachDB's parser (github.com/cockroachdb/cockroachdb-parser), "+
+			"because no test here runs on CockroachDB")
+}
+
+// TestStatementsForPostgreSQL keeps the statements as the store sends them to PostgreSQL, so that a
+// reviewer sees the final text of each.
+func TestStatementsForPostgreSQL(t *testing.T) {
+	compareStatements(t, postgres, "postgresql.sql", "Run on PostgreSQL by the other tests of this package.", "")
+}
+
+// compareStatements compares all statements for a database with a file, which -update writes.
+func compareStatements(t *testing.T, f flavour, file, tested, advice string) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	text := fmt.Sprintf(goldenHead, f, tested, t.Name()) + strings.Join(statementsTo(t, f), "\n----\n") + "\n"
 	if *update {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -44,10 +63,8 @@ func TestStatementsForCockroachDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text != string(want) {
-		t.Errorf("The statements for CockroachDB are no longer those of %s. Run this test with -update, and check "+
-			"that file again with CockroachDB's parser "+
-			"(github.com/cockroachdb/cockroachdb-parser), because no test here runs on CockroachDB. First that "+
-			"differs:\n%s", path, firstDifference(text, string(want)))
+		t.Errorf("The statements for %v are no longer those of %s. Run this test with -update%s. First that "+
+			"differs:\n%s", f, path, advice, firstDifference(text, string(want)))
 	}
 }
 
@@ -70,14 +87,14 @@ var (
 // TestStatementsFitCockroachDB checks what CockroachDB's parser does not: what its server refuses,
 // or takes and does not do.
 func TestStatementsFitCockroachDB(t *testing.T) {
-	for _, s := range cockroachStatements(t) {
+	for _, s := range statementsTo(t, cockroachdb) {
 		if bad := misfits(s); len(bad) > 0 {
 			t.Errorf("%s:\n%s", strings.Join(bad, "; "), s)
 		}
 	}
 }
 
-// misfits says what is wrong with a statement for CockroachDB.
+// misfits lists the parts of a statement that CockroachDB does not support.
 func misfits(s string) (bad []string) {
 	times := make(map[string]int)
 	plain := !strings.Contains(s, "ON CONFLICT")
@@ -111,18 +128,21 @@ func misfits(s string) (bad []string) {
 // else.
 func TestMisfitsAreNoticed(t *testing.T) {
 	for s, want := range map[string]string{
-		"WITH a AS (INSERT INTO rondo_values SELECT 1), b AS (DELETE FROM rondo_values) SELECT 1":                        "is written 2 times",
-		"WITH a AS (INSERT INTO rondo_values SELECT 1), b AS (INSERT INTO rondo_values SELECT 1) SELECT 1":               "",
-		"WITH a AS (INSERT INTO rondo_values SELECT 1 ON CONFLICT DO NOTHING), b AS (INSERT INTO rondo_values SELECT 1)": "is written 2 times",
-		"INSERT INTO rondo_values VALUES (1) ON CONFLICT (key) DO UPDATE SET value = 1":                                  "",
-		`CREATE TABLE x (y TEXT COLLATE "C")`:                  "COLLATE",
-		"ALTER TABLE x ADD y INT8; SELECT 1":                   "of its own",
-		"SELECT 1; DROP TABLE x":                               "of its own",
-		"SELECT pg_advisory_xact_lock(1)":                      "advisory",
-		"SELECT 1 FROM rondo_instances FOR KEY SHARE":          "FOR KEY SHARE",
-		"SELECT 1 FROM rondo_instances FOR UPDATE":             "",
-		statementsFor(postgres).commit:                         "FOR KEY SHARE",
-		postgres.adapt("CREATE TABLE x (y {{text}} NOT NULL)"): "COLLATE",
+		"WITH a AS (INSERT INTO rondo_x SELECT 1), " +
+			"b AS (DELETE FROM rondo_x) SELECT 1": "is written 2 times",
+		"WITH a AS (INSERT INTO rondo_x SELECT 1), " +
+			"b AS (INSERT INTO rondo_x SELECT 1) SELECT 1": "",
+		"WITH a AS (INSERT INTO rondo_x SELECT 1 ON CONFLICT DO NOTHING), " +
+			"b AS (INSERT INTO rondo_x SELECT 1)": "is written 2 times",
+		"INSERT INTO rondo_values VALUES (1) ON CONFLICT (key) DO UPDATE SET value = 1": "",
+		`CREATE TABLE x (y TEXT COLLATE "C")`:                                           "COLLATE",
+		"ALTER TABLE x ADD y INT8; SELECT 1":                                            "of its own",
+		"SELECT 1; DROP TABLE x":                                                        "of its own",
+		"SELECT pg_advisory_xact_lock(1)":                                               "advisory",
+		"SELECT 1 FROM rondo_instances FOR KEY SHARE":                                   "FOR KEY SHARE",
+		"SELECT 1 FROM rondo_instances FOR UPDATE":                                      "",
+		statementsFor(postgres).commit:                                                  "FOR KEY SHARE",
+		postgres.adapt("CREATE TABLE x (y {{text}} NOT NULL)"):                          "COLLATE",
 	} {
 		if got := strings.Join(misfits(s), "\n"); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want %q in it", s, got, want)
@@ -130,30 +150,38 @@ func TestMisfitsAreNoticed(t *testing.T) {
 	}
 }
 
-// cockroachStatements are all statements for CockroachDB. There is no server: who answers them
-// makes it up.
-func cockroachStatements(t *testing.T) []string {
+// statementsTo are all statements for a database. There is no server: a recorder makes up the
+// answers.
+func statementsTo(t *testing.T, to flavour) []string {
 	t.Helper()
 	r := &recorder{seen: make(map[string]bool)}
-	r.note(cockroachSession, schemaTable, newSchema, readSchema, holdSchema, keepSchema, advanceSchema, releaseSchema)
+	if to == cockroachdb {
+		r.note(cockroachSession)
+	} else {
+		r.note(postgresSession, keptPlans, ownPlans)
+	}
+	r.note(schemaTable, newSchema, readSchema, holdSchema, keepSchema, advanceSchema, releaseSchema)
 	r.note("SET statement_timeout = 0", "RESET statement_timeout")
 	for _, m := range migrations() {
 		for _, s := range m.statements {
-			r.note(cockroachdb.adapt(s))
+			r.note(to.adapt(s))
 		}
 	}
-	st := statementsFor(cockroachdb)
-	r.note(st.fresh, st.known, st.commit, st.commitExtras, st.instances, st.rows, st.events, sameEvent)
-	r.note(readMarks, advanceMarks, duePromises, takePromises, oldestPromises([]int{0, 1}), removePromises,
+	st := statementsFor(to)
+	r.note(st.fresh, st.known)
+	if to == postgres {
+		r.note(st.both, removeEntry)
+	}
+	r.note(st.commit, st.commitExtras, st.instances, st.rows, st.events, sameEvent)
+	r.note(readMarks, advanceMarks, dueEntries, leaseEntries, oldestEntries([]int{0, 1}), removeEntries,
 		dueWakes, takeOverdue)
-	r.note(relational.QueueStatements(dialect)...)
+	r.note(sqljobs.Statements(dialect)...)
 	options := Options{Now: func() time.Time { return crowdNow }}.withDefaults()
-	s := &Store{flavour: cockroachdb, statements: st, options: options, random: func() uint64 { return 0 }}
+	db := &database{flavour: to}
+	s := newStore(db, newMarks(db, options), options, options.Now)
 	few := dialect
 	few.Shards = 2
-	s.Admin = &relational.Admin{Dialect: few, Transactor: r, Now: s.options.Now}
-	s.marks.value = map[string][]time.Time{markOutbox: make([]time.Time, history.Shards),
-		markWake: make([]time.Time, history.Shards)}
+	s.Admin = sqladmin.New(few, r, nil, options.Now)
 	ctx := t.Context()
 	a := historytest.NewActor("x")
 	turn := historytest.Sends(historytest.Together(a.Start(), a.Set("a", "1"), a.Remove("b")), "m", "y")
@@ -162,7 +190,7 @@ func cockroachStatements(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	err = s.commitRest(ctx, &recordingTx{r: r}, entries, []int64{1}, [][]byte{nil},
-		[]history.PromiseKey{{Shard: 1, ID: 1}})
+		[]history.OutboxKey{{Shard: 1, ID: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,19 +204,19 @@ func cockroachStatements(t *testing.T) []string {
 	return r.all
 }
 
-// drive lets a store say all that it says to a database with plain statements. What the made up
-// answers lead to does not matter.
+// drive lets a store send all of its plain statements. The consequences of the made-up answers do
+// not matter.
 func (r *recorder) drive(t *testing.T, s *Store) {
 	ctx := t.Context()
 	child := historytest.NewActor("y")
 	parent := historytest.NewActor("x")
 	parent.Start()
 	_, goneErr := s.ParentGone(ctx, r, child.Start(historytest.WithParent(parent)),
-		&relational.Columns{Status: "running"})
-	_, countErr := s.CountPromises(ctx, 100)
-	if err := errors.Join(goneErr, countErr); err != nil {
-		t.Fatal(err)
+		&sqlrow.InstanceRow{Status: "running"})
+	if goneErr != nil {
+		t.Fatal(goneErr)
 	}
+	r.note(countEntries)
 
 	all := history.Filter{
 		Statuses: []round.Status{round.Completed, round.Failed}, Name: "orders", Version: "1.0.0", RootsOnly: true,
@@ -248,16 +276,16 @@ func (r *recorder) note(statements ...string) {
 	}
 }
 
-func (r *recorder) Read(_ context.Context, _ string, f func(relational.DB) error) error { return f(r) }
-func (r *recorder) ReadOften(_ context.Context, _ string, f func(relational.DB) error) error {
+func (r *recorder) Read(_ context.Context, _ string, f func(sqlrow.DB) error) error { return f(r) }
+func (r *recorder) ReadOften(_ context.Context, _ string, f func(sqlrow.DB) error) error {
 	return f(r)
 }
-func (r *recorder) Write(_ context.Context, _ string, f func(relational.DB) error) error { return f(r) }
-func (r *recorder) WriteOnce(_ context.Context, _ string, _ func(), f func(relational.DB) error) error {
+func (r *recorder) Write(_ context.Context, _ string, f func(sqlrow.DB) error) error { return f(r) }
+func (r *recorder) WriteOnce(_ context.Context, _ string, _ func(), f func(sqlrow.DB) error) error {
 	return f(r)
 }
 
-func (r *recorder) Query(_ context.Context, scan func(relational.Row) error, statement string, _ ...any) error {
+func (r *recorder) Query(_ context.Context, scan func(sqlrow.Row) error, statement string, _ ...any) error {
 	r.note(statement)
 	n := 1
 	if strings.HasPrefix(statement, "SELECT i.shard,") { // a list of one and one more
@@ -294,7 +322,7 @@ func (madeUp) Scan(into ...any) error {
 			*to = true
 		case *[]byte:
 			*to = []byte(`{"k":"v"}`)
-		case *relational.Moment:
+		case *sqlrow.Moment:
 			to.Time = crowdBegan
 		case *sql.NullString, *sql.NullInt64: // none
 		default:

@@ -7,21 +7,28 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
+// loader reads instances.
+type loader struct {
+	db                       *database
+	selectRows, selectEvents string
+}
+
 // Load implements [history.Rounds].
-func (s *Store) Load(ctx context.Context, instances []string,
+func (l *loader) Load(ctx context.Context, instances []string,
 	admit func(string, round.Row) bool) (known []round.Known, err error) {
+	defer l.db.observer.Begin("load").End(&err)
 	err = retry(ctx, func() error {
-		known, err = s.load(ctx, instances, admit)
+		known, err = l.load(ctx, instances, admit)
 		return fail("load", class(err, false), err)
 	})
 	return known, err
 }
 
-func (s *Store) load(ctx context.Context, instances []string,
+func (l *loader) load(ctx context.Context, instances []string,
 	admit func(string, round.Row) bool) ([]round.Known, error) {
 	known := make([]round.Known, len(instances))
 	for i, id := range instances {
@@ -34,15 +41,15 @@ func (s *Store) load(ctx context.Context, instances []string,
 	for i := range unread {
 		unread[i] = i
 	}
-	missed := make(map[int]*relational.Columns)
+	missed := make(map[int]*sqlrow.InstanceRow)
 	for len(unread) > 0 {
 		var again []int
 		ids := array(unread, func(i int) string { return instances[i] })
-		found, err := s.rows(ctx, ids)
+		found, err := l.rows(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		histories, err := s.histories(ctx, found, admit)
+		histories, err := l.histories(ctx, found, admit)
 		if err != nil {
 			return nil, err
 		}
@@ -53,14 +60,14 @@ func (s *Store) load(ctx context.Context, instances []string,
 				continue
 			}
 			rows, admitted := histories[c.Instance]
-			if admitted && !relational.Covered(rows, 0, c.LastEvent) {
+			if admitted && !sqlrow.Covered(rows, 0, c.LastEvent) {
 				if before := missed[i]; before == nil || before.Incarnation != c.Incarnation ||
 					before.Execution != c.Execution {
 					missed[i], again = c, append(again, i)
 					continue
 				}
 			}
-			known[i] = relational.Loaded(c, rows, admitted)
+			known[i] = sqlrow.Loaded(c, rows, admitted)
 		}
 		unread = again
 	}
@@ -68,20 +75,21 @@ func (s *Store) load(ctx context.Context, instances []string,
 }
 
 // rows reads the rows of instances, tombstones too.
-func (s *Store) rows(ctx context.Context, instances []string) (map[string]*relational.Columns, error) {
-	return s.rowsWith(ctx, s.pool, instances)
+func (l *loader) rows(ctx context.Context, instances []string) (map[string]*sqlrow.InstanceRow, error) {
+	return l.rowsWith(ctx, l.db.pool, instances)
 }
 
-func (s *Store) rowsWith(ctx context.Context, q querier, instances []string) (map[string]*relational.Columns, error) {
-	found := make(map[string]*relational.Columns, len(instances))
-	rows, err := q.Query(ctx, s.statements.rows, array(instances, history.ShardOf), array(instances, relational.Key))
+func (l *loader) rowsWith(ctx context.Context, q querier,
+	instances []string) (map[string]*sqlrow.InstanceRow, error) {
+	found := make(map[string]*sqlrow.InstanceRow, len(instances))
+	rows, err := q.Query(ctx, l.selectRows, array(instances, history.ShardOf), array(instances, sqlrow.Key))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		c := new(relational.Columns)
-		if err := rows.Scan(c.Targets()...); err != nil {
+		c := new(sqlrow.InstanceRow)
+		if err := rows.Scan(sqlrow.Instances.Targets(c)...); err != nil {
 			return nil, err
 		}
 		found[c.Instance] = c
@@ -91,10 +99,10 @@ func (s *Store) rowsWith(ctx context.Context, q querier, instances []string) (ma
 
 // histories reads the histories of the instances that are admitted, as far as their rows know them.
 // An instance without an entry was not admitted.
-func (s *Store) histories(ctx context.Context, found map[string]*relational.Columns,
-	admit func(string, round.Row) bool) (map[string][]relational.EventRow, error) {
-	var list []*relational.Columns
-	out := make(map[string][]relational.EventRow)
+func (l *loader) histories(ctx context.Context, found map[string]*sqlrow.InstanceRow,
+	admit func(string, round.Row) bool) (map[string][]sqlrow.EventRow, error) {
+	var list []*sqlrow.InstanceRow
+	out := make(map[string][]sqlrow.EventRow)
 	for _, c := range found {
 		if c.Tombstone() {
 			continue
@@ -112,27 +120,27 @@ func (s *Store) histories(ctx context.Context, found map[string]*relational.Colu
 	for i := range places {
 		places[i] = int64(i)
 	}
-	rows, err := s.pool.Query(ctx, s.statements.events, places,
-		array(list, func(c *relational.Columns) int16 {
+	rows, err := l.db.pool.Query(ctx, l.selectEvents, places,
+		array(list, func(c *sqlrow.InstanceRow) int16 {
 			return c.Shard
-		}), array(list, func(c *relational.Columns) string { return c.Instance }),
-		array(list, func(c *relational.Columns) int64 {
+		}), array(list, func(c *sqlrow.InstanceRow) string { return c.Instance }),
+		array(list, func(c *sqlrow.InstanceRow) int64 {
 			return c.Execution
-		}), array(list, func(c *relational.Columns) int64 { return c.LastEvent }),
-		array(list, func(c *relational.Columns) string { return c.Incarnation }))
+		}), array(list, func(c *sqlrow.InstanceRow) int64 { return c.LastEvent }),
+		array(list, func(c *sqlrow.InstanceRow) string { return c.Incarnation }))
 	if err != nil {
 		return nil, err
 	}
 	var (
 		place int64
-		e     relational.EventRow
+		e     sqlrow.HistoryRow
 	)
-	_, err = pgx.ForEachRow(rows, []any{&place, &e.Event, &e.Last, &e.Data}, func() error {
+	_, err = pgx.ForEachRow(rows, append([]any{&place}, sqlrow.EventColumns.Targets(&e)...), func() error {
 		if place < 0 || place >= int64(len(list)) {
 			return fmt.Errorf("a history that was not asked for")
 		}
 		id := list[place].Instance
-		out[id] = append(out[id], e)
+		out[id] = append(out[id], e.EventRow)
 		e.Data = nil
 		return nil
 	})

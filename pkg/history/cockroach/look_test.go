@@ -11,8 +11,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
-// TestOpenedToBeLookedAt opens a database to look at it: what reads works, and the database refuses
-// the rest.
+// TestOpenedToBeLookedAt opens a database read-only: reads succeed, and the database refuses the
+// other operations.
 func TestOpenedToBeLookedAt(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
@@ -27,7 +27,7 @@ func TestOpenedToBeLookedAt(t *testing.T) {
 	conn := connect(t, address)
 	role, limited := asRole(t, conn, address, "secret")
 	for _, table := range strings.Fields("schema instances history executions values outbox marks") {
-		// attributes, too, for who filters by them
+		// attributes, too, for a filter by attributes
 		execute(t, conn, "GRANT SELECT ON rondo_"+table+" TO "+role)
 	}
 	s, err := cockroach.Open(t.Context(), limited, cockroach.Options{ReadOnly: true, Log: silence})

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -13,15 +14,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // Migrations are files whose names begin with their versions, 1, 2, 3, …. They only go forward, and
 // a file that was released never changes.
 //
 // CockroachDB changes schemas online and outside of transactions, so each statement is run by
-// itself and can be run again, and what keeps two processes from migrating at once is a row that
-// one of them holds for a while: advisory locks do nothing on CockroachDB
+// itself and can be run again. A row that one process holds for a while keeps two processes from
+// migrating at once: advisory locks do nothing on CockroachDB
 // (https://www.cockroachlabs.com/docs/stable/online-schema-changes#known-limitations).
 
 //go:embed migrations/*.sql
@@ -31,12 +32,12 @@ var migrationFiles embed.FS
 var SchemaVersion = len(migrations())
 
 type migration struct {
-	relational.Migration
+	sqlrow.Migration
 	statements []string
 }
 
 func migrations() (list []migration) {
-	for _, m := range relational.Migrations(migrationFiles) {
+	for _, m := range sqlrow.Migrations(migrationFiles) {
 		list = append(list, migration{m, splitStatements(m.Text)})
 	}
 	return list
@@ -95,8 +96,8 @@ const (
 // holdAgain is after what time it is held anew. It is shorter in a test.
 var holdAgain = 10 * time.Second
 
-// MigrateSchema brings the tables up to date and tells from which version to which. It needs a role
-// that may create tables. Any number of processes may do it at the same time.
+// MigrateSchema brings the tables up to date and returns from which version to which. It needs a
+// role that may create tables. Any number of processes may call it at the same time.
 func MigrateSchema(ctx context.Context, address string, options Options) (from, to int, err error) {
 	options.Schema = Verify
 	s, err := Open(ctx, address, options)
@@ -116,11 +117,24 @@ func MigrateSchema(ctx context.Context, address string, options Options) (from, 
 	return from, SchemaVersion, s.Close()
 }
 
+// migrator looks after the tables: it checks them, or migrates them, or waits for its turn.
+type migrator struct {
+	*database
+	log *slog.Logger
+	me  string
+	// conn is not of the pool, which may be as small as one connection.
+	conn *pgx.Conn
+}
+
+func newMigrator(db *database, log *slog.Logger) *migrator {
+	return &migrator{database: db, log: log, me: fmt.Sprintf("%016x", rand.Uint64())}
+}
+
 // version reads the version of the tables, 0 if there are none.
-func (s *Store) version(ctx context.Context) (version int, err error) {
-	err = s.Read(ctx, "read the version of the tables", func(db relational.DB) error {
+func (m *migrator) version(ctx context.Context) (version int, err error) {
+	err = m.Read(ctx, "read the version of the tables", func(db sqlrow.DB) error {
 		version = 0
-		return db.Query(ctx, func(r relational.Row) error { return r.Scan(&version) }, readSchema)
+		return db.Query(ctx, func(r sqlrow.Row) error { return r.Scan(&version) }, readSchema)
 	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42P01" {
@@ -130,8 +144,8 @@ func (s *Store) version(ctx context.Context) (version int, err error) {
 }
 
 // verify checks the version of the tables.
-func (s *Store) verify(ctx context.Context) error {
-	found, err := s.version(ctx)
+func (m *migrator) verify(ctx context.Context) error {
+	found, err := m.version(ctx)
 	if err == nil && found != SchemaVersion {
 		err = &history.Error{Class: history.Permanent, Op: "check the tables",
 			Err: &history.SchemaError{Found: found, Wanted: SchemaVersion}}
@@ -139,21 +153,20 @@ func (s *Store) verify(ctx context.Context) error {
 	return err
 }
 
-// migrating is what is said to be done in errors of a migration.
+// migrating is the operation in errors of a migration.
 const migrating = "migrate the tables"
 
 // migrate brings the tables up to date, or waits for another process that does.
-func (s *Store) migrate(ctx context.Context) error {
-	m := migrator{Store: s, me: fmt.Sprintf("%016x", rand.Uint64())}
+func (m *migrator) migrate(ctx context.Context) error {
 	for {
-		found, err := s.version(ctx)
+		found, err := m.version(ctx)
 		switch {
 		case err != nil:
 			return err
 		case found == SchemaVersion:
 			return nil
 		case found > SchemaVersion:
-			return s.verify(ctx)
+			return m.verify(ctx)
 		}
 		held, err := m.hold(ctx)
 		if err == nil && held {
@@ -165,22 +178,14 @@ func (s *Store) migrate(ctx context.Context) error {
 		if err != nil {
 			return fail(migrating, class(err, false), err)
 		}
-		if !held && !relational.Wait(ctx, holdPolled) {
+		if !held && !sqlrow.Wait(ctx, holdPolled) {
 			return &history.Error{Class: history.Retry, Op: migrating,
 				Err: fmt.Errorf("another process was still migrating: %w", ctx.Err())}
 		}
 	}
 }
 
-// migrator is one who migrates, or wants to.
-type migrator struct {
-	*Store
-	me string
-	// conn is not of the pool, which may be as small as one connection.
-	conn *pgx.Conn
-}
-
-// hold tries to become the one who migrates.
+// hold tries to take the lock of migrations.
 func (m *migrator) hold(ctx context.Context) (held bool, err error) {
 	err = retry(ctx, func() error {
 		for _, statement := range []string{schemaTable, newSchema} {
@@ -200,21 +205,21 @@ func (m *migrator) hold(ctx context.Context) (held bool, err error) {
 func (m *migrator) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := m.Write(ctx, migrating, func(db relational.DB) error {
+	err := m.Write(ctx, migrating, func(db sqlrow.DB) error {
 		_, err := db.Exec(ctx, releaseSchema, m.me)
 		return err
 	})
 	if err != nil {
-		m.options.Log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "for",
+		m.log.WarnContext(ctx, "other processes cannot migrate the database's tables for a while", "for",
 			holdFor, "error", err)
 	}
 	if m.conn != nil {
-		_ = m.conn.Close(ctx) // nothing is under way on it
+		_ = m.conn.Close(ctx) // it has no statement in flight
 	}
 }
 
 // raceClass is the class of an error of a statement that others may be running, too: creating the
-// same thing at the same moment fails on PostgreSQL even with IF NOT EXISTS.
+// same table or index at the same moment fails on PostgreSQL even with IF NOT EXISTS.
 func raceClass(err error) history.Class {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -262,7 +267,7 @@ func (m *migrator) migrateHeld(ctx context.Context) error {
 		return err
 	}
 	for _, next := range migrations()[min(version, SchemaVersion):] {
-		m.options.Log.InfoContext(ctx, "migrating the database's tables", "to", next.Version)
+		m.log.InfoContext(ctx, "migrating the database's tables", "to", next.Version)
 		for _, statement := range next.statements {
 			if err := m.runHeld(ctx, m.flavour.adapt(statement)); err != nil {
 				return fmt.Errorf("%s: %w", next.Name, err)
@@ -288,7 +293,7 @@ func (m *migrator) runHeld(ctx context.Context, statement string) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		for relational.Wait(ctx, holdAgain) {
+		for sqlrow.Wait(ctx, holdAgain) {
 			tag, err := m.pool.Exec(ctx, keepSchema, m.me, holdFor)
 			if err == nil && tag.RowsAffected() == 0 {
 				cancel(errLostHold)

@@ -23,7 +23,7 @@ import (
 )
 
 // TestEveryStatementOfAQueueMayFail lets each statement of each transaction of a queue's
-// incarnation go wrong in each way. What comes of it is what the model says.
+// incarnation fail in each way. The results are those of the model.
 func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	clock := jobstest.NewClock()
@@ -65,8 +65,8 @@ func TestEveryStatementOfAQueueMayFail(t *testing.T) {
 	}
 }
 
-// TestAQueueWhoseCommitIsNeverLookedUp has the answer to a commit get lost, and nobody can be asked
-// any more. The error says that it may have happened.
+// TestAQueueWhoseCommitIsNeverLookedUp loses the answer to a commit, and lets the look-up of its
+// outcome fail, too. The error says that the commit may have happened.
 func TestAQueueWhoseCommitIsNeverLookedUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
@@ -84,7 +84,7 @@ func TestAQueueWhoseCommitIsNeverLookedUp(t *testing.T) {
 			}
 			return pgfault.Pass
 		})
-		_, err := b.store.Queues().Do(ctx, name, jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}})
+		_, err := b.store.Queues().Do(ctx, name, jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("1")}}})
 		cancel()
 		b.proxy.Inject(nil)
 		if !over || history.ClassOf(err) != history.Ambiguous {
@@ -110,12 +110,12 @@ func ends(s pgfault.Statement) bool {
 	return pgfault.Is("COMMIT")(s) || pgfault.Is("RELEASE SAVEPOINT")(s)
 }
 
-// TestAQueueIsRemovedWhileACommitIsInDoubt has somebody else empty and remove the queue between the
-// commit, whose answer gets lost, and the look at it.
+// TestAQueueIsRemovedWhileACommitIsInDoubt lets another process empty and remove the queue between
+// the commit, whose answer gets lost, and the look-up of its outcome.
 func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
-	push := jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}}
+	push := jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("1")}}}
 	for name, c := range map[string]struct {
 		operations []jobs.Operation
 		meanwhile  []jobs.Operation
@@ -127,7 +127,7 @@ func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 			[]jobs.Operation{jobs.Pop{Count: 10}, jobs.Forget{}, push}, true},
 		"removed":             {[]jobs.Operation{jobs.Forget{}}, nil, false},
 		"removed, made again": {[]jobs.Operation{jobs.Forget{}}, []jobs.Operation{push}, false},
-		"popped and removed": {[]jobs.Operation{jobs.Push{Items: push.Items}, jobs.Pop{Count: 10},
+		"popped and removed": {[]jobs.Operation{jobs.Push{Jobs: push.Jobs}, jobs.Pop{Count: 10},
 			jobs.Forget{}}, nil, true},
 		"others in the meantime": {[]jobs.Operation{push}, []jobs.Operation{push, jobs.Pop{Count: 1}}, false},
 	} {
@@ -162,7 +162,7 @@ func TestAQueueIsRemovedWhileACommitIsInDoubt(t *testing.T) {
 }
 
 // TestQueuesOfTwoProcessesUnderFaults has two processes push and pop at the same queue, each
-// through a proxy that lets statements go wrong. Every push is there once, and every item is handed
+// through a proxy that lets statements go wrong. Every push is there once, and every job is handed
 // out once.
 func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 	t.Parallel()
@@ -200,11 +200,11 @@ func TestQueuesOfTwoProcessesUnderFaults(t *testing.T) {
 	for n := range processes * pushers {
 		all.Go(func() {
 			for i := range each {
-				var items []jobs.NewItem
+				var items []jobs.NewJob
 				for k := range batch {
-					items = append(items, jobs.NewItem{Data: fmt.Appendf(nil, `"%d-%d-%d"`, n, i, k), Priority: k})
+					items = append(items, jobs.NewJob{Data: fmt.Appendf(nil, `"%d-%d-%d"`, n, i, k), Priority: k})
 				}
-				r, err := stores[n%2].Do(t.Context(), "shared", jobs.Push{Items: items}, jobs.Pop{Count: 2})
+				r, err := stores[n%2].Do(t.Context(), "shared", jobs.Push{Jobs: items}, jobs.Pop{Count: 2})
 				if err != nil || r[0].Refused != nil || r[1].Refused != nil {
 					t.Errorf("%+v, %v", r, err)
 					continue
@@ -275,8 +275,8 @@ func TestACrowdOfTwoProcessesUnderFaults(t *testing.T) {
 	jobstest.Audit(t, db, "crowd")
 }
 
-// TestWhoWaitsForAQueueGivesUp holds a transaction of a queue. Who comes after it in the same
-// process waits as long as their context allows, and others do not wait.
+// TestWhoWaitsForAQueueGivesUp holds a transaction of a queue. A later caller of that queue in the
+// same process waits as long as its context allows, and callers of other queues do not wait.
 func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, cockroach.Options{})
@@ -289,7 +289,7 @@ func TestWhoWaitsForAQueueGivesUp(t *testing.T) {
 		}
 		return ends(s)
 	}, pgfault.Hold(hold)))
-	push := jobs.Push{Items: []jobs.NewItem{{Data: []byte("1")}}}
+	push := jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("1")}}}
 	done := make(chan error, 1)
 	go func() {
 		_, err := b.store.Queues().Do(b.Context(), "busy", push)

@@ -15,7 +15,7 @@ import (
 	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
-// TestPlansOfQueues fills queues with 100,000 items at all places, and looks at how PostgreSQL
+// TestPlansOfQueues fills queues with 100,000 jobs at all places, and looks at how PostgreSQL
 // carries out each statement, with and without statistics: none reads a table or a queue as a
 // whole, and none reads much more than it is about.
 func TestPlansOfQueues(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPlansOfQueues(t *testing.T) {
 			t.Fatal(statement, err)
 		}
 	}
-	for _, table := range []string{"queues", "queue_items", "queue_locks", "queue_keys"} {
+	for _, table := range []string{"job_queues", "jobs", "job_locks", "job_keys"} {
 		exec("ALTER TABLE rondo_" + table + " SET (autovacuum_enabled = off)") // it makes statistics
 	}
 	fillQueues(t, blind)
@@ -88,7 +88,7 @@ func TestPlansOfQueues(t *testing.T) {
 	}
 }
 
-// checkQueuePlans checks what was seen.
+// checkQueuePlans checks the plans of the statements of one operation.
 func checkQueuePlans(t *testing.T, name string, all []*seen, rows int) {
 	t.Helper()
 	if len(all) == 0 {
@@ -97,7 +97,7 @@ func checkQueuePlans(t *testing.T, name string, all []*seen, rows int) {
 	for _, s := range all {
 		for _, p := range s.plans {
 			whole := slices.ContainsFunc(p.indexes, func(i string) bool {
-				return strings.HasPrefix(i, "whole ") && i != "whole queues_starting"
+				return strings.HasPrefix(i, "whole ") && i != "whole job_queues_starting"
 			})
 			if whole || p.rows > rows {
 				t.Errorf("%s, %s: reads %d rows (at most %d), with %v:\n%.300s\n%s", name, p.how, p.rows, rows,
@@ -121,14 +121,14 @@ func fillQueues(t *testing.T, s jobs.Store) {
 			}
 		}
 	}
-	push := func(n int, change func(*jobs.NewItem, int)) jobs.Push {
+	push := func(n int, change func(*jobs.NewJob, int)) jobs.Push {
 		p := jobs.Push{}
 		for i := range n {
-			item := jobs.NewItem{Data: []byte(`{"order":1}`), Priority: i % 5}
+			item := jobs.NewJob{Data: []byte(`{"order":1}`), Priority: i % 5}
 			if change != nil {
 				change(&item, i)
 			}
-			p.Items = append(p.Items, item)
+			p.Jobs = append(p.Jobs, item)
 		}
 		return p
 	}
@@ -141,7 +141,7 @@ func fillQueues(t *testing.T, s jobs.Store) {
 		for range 7 {
 			do(name, push(1000, nil))
 		}
-		do(name, push(1000, func(i *jobs.NewItem, n int) { i.Delay = time.Hour + time.Duration(n)*time.Second }))
+		do(name, push(1000, func(i *jobs.NewJob, n int) { i.Delay = time.Hour + time.Duration(n)*time.Second }))
 		do(name, push(1000, nil))
 		var more []jobs.Operation
 		for i := range 100 {
@@ -171,17 +171,17 @@ type queueStep struct {
 // queueWork does everything that can be done to a queue.
 func queueWork(id string) []queueStep {
 	id = strings.ReplaceAll(id, " ", "-")
-	items := func(n int, delay time.Duration) (list []jobs.NewItem) {
+	items := func(n int, delay time.Duration) (list []jobs.NewJob) {
 		for range n {
-			list = append(list, jobs.NewItem{Data: []byte("1"), Delay: delay})
+			list = append(list, jobs.NewJob{Data: []byte("1"), Delay: delay})
 		}
 		return list
 	}
 	lock := func(n int) string { return fmt.Sprint("new-", id, "-", n) }
 	return []queueStep{
-		{"push", 0, 5, []jobs.Operation{jobs.Push{Items: items(3, 0)}}},
+		{"push", 0, 5, []jobs.Operation{jobs.Push{Jobs: items(3, 0)}}},
 		{"push with a key", 0, 105,
-			[]jobs.Operation{jobs.Push{Items: items(3, time.Minute), Key: id, Digest: "d", KeyFor: time.Minute}}},
+			[]jobs.Operation{jobs.Push{Jobs: items(3, time.Minute), Key: id, Digest: "d", KeyFor: time.Minute}}},
 		{"pop one", 0, 5, []jobs.Operation{jobs.Pop{Count: 1}}},
 		{"pop ten", 0, 45, []jobs.Operation{jobs.Pop{Count: 10}}},
 		{"pop by bytes", 0, 250, []jobs.Operation{jobs.Pop{Count: 50, Bytes: 1 << 20}}},
@@ -200,14 +200,14 @@ func queueWork(id string) []queueStep {
 			[]jobs.Operation{jobs.Acknowledge{LockID: lock(4)}, jobs.Acknowledge{LockID: lock(5)},
 				jobs.Acknowledge{LockID: lock(6)}}},
 		{"several pushes with keys", 0, 110, []jobs.Operation{
-			jobs.Push{Items: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour},
-			jobs.Push{Items: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
+			jobs.Push{Jobs: items(1, 0), Key: id + "3", Digest: "d", KeyFor: time.Hour},
+			jobs.Push{Jobs: items(1, 0), Key: id + "4", Digest: "d", KeyFor: time.Hour}}},
 		{"requeue", 0, 25, []jobs.Operation{jobs.Requeue{Limit: 10}}},
 		{"requeue by id", 0, 5, []jobs.Operation{jobs.Requeue{IDs: []jobs.DeadID{{At: 1, Position: 1}}}}},
 		{"locks expire", 5 * time.Minute, 205, []jobs.Operation{jobs.Settle{}}},
 		{"locks are forgotten", 11 * time.Minute, 205, []jobs.Operation{jobs.Settle{}}},
 		{"keys are forgotten", 45 * time.Minute, 405,
-			[]jobs.Operation{jobs.Push{Items: items(1, 0), Key: id + "2", Digest: "d", KeyFor: time.Minute}}},
+			[]jobs.Operation{jobs.Push{Jobs: items(1, 0), Key: id + "2", Digest: "d", KeyFor: time.Minute}}},
 		{"remove dead ones", 0, 45, []jobs.Operation{jobs.Remove{Dead: true, Limit: 10}}},
 		{"remove", 0, 45, []jobs.Operation{jobs.Remove{Limit: 10}}},
 	}

@@ -54,8 +54,8 @@ func TestARoleThatMayNotChangeTables(t *testing.T) {
 	conn := connect(t, address)
 	role, limited := asRole(t, conn, address, "secret")
 	for _, table := range strings.Fields(
-		"schema instances history executions values attributes outbox marks queues " +
-			"queue_items queue_locks queue_keys") {
+		"schema instances history executions values attributes outbox marks job_queues " +
+			"jobs job_locks job_keys") {
 		execute(t, conn, "GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_"+table+" TO "+role)
 	}
 	for name, mode := range map[string]cockroach.SchemaMode{"verify": cockroach.Verify, "migrate": cockroach.Migrate} {
@@ -72,7 +72,7 @@ func TestARoleThatMayNotChangeTables(t *testing.T) {
 	})
 }
 
-// wholeLife does everything that processes do in their lives.
+// wholeLife executes every kind of operation that processes execute on a store.
 func wholeLife(t *testing.T, s *cockroach.Store, id string) {
 	t.Helper()
 	ctx := t.Context()
@@ -91,16 +91,16 @@ func wholeLife(t *testing.T, s *cockroach.Store, id string) {
 		t.Fatalf("%+v, %v", known, err)
 	}
 	until := historytest.Began.Add(48 * time.Hour)
-	take := history.Take{Before: historytest.Began.Add(25 * time.Hour), Until: until, Limit: 100}
-	promises, err := s.TakePromises(ctx, take)
+	take := history.Lease{Before: historytest.Began.Add(25 * time.Hour), Until: until, Limit: 100}
+	entries, err := s.LeaseOutbox(ctx, take)
 	ok(err)
-	overdue, err := s.TakeOverdue(ctx, take)
+	overdue, err := s.LeaseOverdue(ctx, take)
 	ok(err)
-	if len(promises) == 0 || len(overdue) != 2 {
-		t.Errorf("%d promises, %d overdue instances", len(promises), len(overdue))
+	if len(entries) == 0 || len(overdue) != 2 {
+		t.Errorf("%d outbox entries, %d overdue instances", len(entries), len(overdue))
 	}
-	for _, p := range promises {
-		ok(s.RemovePromises(ctx, []history.PromiseKey{p.Key}))
+	for _, p := range entries {
+		ok(s.RemoveOutbox(ctx, []history.OutboxKey{p.Key}))
 	}
 	_, err = s.List(ctx, history.Filter{Attributes: map[string]string{"region": "eu"}}, history.Page{})
 	ok(err)

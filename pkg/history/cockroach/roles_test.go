@@ -52,7 +52,7 @@ func TestShippedRoles(t *testing.T) {
 	owner, run, read := as(t, admin, address, "rondo_owner"), as(t, admin, address, "rondo_run"),
 		as(t, admin, address, "rondo_read")
 
-	// Nobody but the owner makes tables, and without grants nobody else sees them.
+	// Only the owner may create tables, and without grants no other role may read them.
 	for _, other := range []string{run, read} {
 		if _, _, err := cockroach.MigrateSchema(t.Context(), other,
 			cockroach.Options{Log: silence}); history.ClassOf(err) != history.Permanent {
@@ -80,7 +80,7 @@ func TestShippedRoles(t *testing.T) {
 		wholeLife(t, openStore(t, run, cockroach.Options{Schema: mode, Now: func() time.Time { return now }}), name)
 	}
 	commitAll(t, openStore(t, run, cockroach.Options{}), historytest.NewActor("a").Start())
-	// as app.OpenReadOnly does
+	// as database.OpenReadOnly does
 	s, err := cockroach.Open(t.Context(), read,
 		cockroach.Options{ReadOnly: true, Schema: cockroach.Verify, Log: silence})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/pgfault"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -42,7 +43,7 @@ func TestCommitsOfAllSizesOnOneConnection(t *testing.T) {
 				filling = strings.Repeat("large ", r.IntN(20_000))
 			}
 			turns = append(turns, historytest.Together(a.StartAndCall(),
-				a.Say(&events.EventReceived{Wait: 1, Name: "x", Data: events.Payload(fmt.Sprintf("%q", filling))})))
+				a.Say(&events.EventReceived{Wait: 1, Name: "x", Data: codec.Payload(fmt.Sprintf("%q", filling))})))
 		}
 		r.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 		switch n % 5 {
@@ -81,13 +82,13 @@ func TestCommitsOfAllSizesOnOneConnection(t *testing.T) {
 			t.Fatalf("%s is\n%+v\nwith %v, want %v", a.ID, k.Row, k.History, want)
 		}
 	}
-	_, promises := b.stored(ids...)
-	if len(promises) != len(all) {
-		t.Errorf("%d messages are promised, want %d", len(promises), len(all))
+	_, messages := b.stored(ids...)
+	if len(messages) != len(all) {
+		t.Errorf("%d messages are in the outbox, want %d", len(messages), len(all))
 	}
-	for subject, n := range promises {
+	for subject, n := range messages {
 		if n != 1 {
-			t.Errorf("%s is promised %d times", subject, n)
+			t.Errorf("%s is in the outbox %d times", subject, n)
 		}
 	}
 }

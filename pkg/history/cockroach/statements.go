@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // statements are those that are prepared once and kept.
@@ -17,7 +17,7 @@ type statements struct {
 	// the two in one; only for PostgreSQL, since CockroachDB lets a statement change a table in one
 	// place only
 	both         string
-	commit       string // a batch whose turns have nothing but events and promises
+	commit       string // a batch whose turns have nothing but events and messages
 	commitExtras string // a batch whose turns have former executions, values or attributes, too
 
 	// The parts of a commit, for one in several statements:
@@ -26,91 +26,124 @@ type statements struct {
 	rows, events string
 }
 
-// list is one array of a statement's parameters: a column of rows that are inserted together.
+// list is an array among a statement's parameters: a column of rows that are inserted together.
 type list struct {
 	name, kind string
-	of         func([]*entry) packed // for columns of instances, their values
+	changes    sqlrow.Change
 }
 
-var instanceLists = []list{
-	{"shard", "INT2", int2s(func(e *entry) int16 { return e.Columns.Shard })},
-	{"instance", "TEXT", texts(func(e *entry) string { return e.Columns.Instance })},
-	{"incarnation", "TEXT", texts(func(e *entry) string { return e.Columns.Incarnation })},
-	{"execution", "INT8", int8s(func(e *entry) int64 { return e.Columns.Execution })},
-	{"last_event", "INT8", int8s(func(e *entry) int64 { return e.Columns.LastEvent })},
-	{"expected_incarnation", "TEXT", texts(func(e *entry) string { return e.Turn.Expected.Incarnation })},
-	{"expected_execution", "INT8", int8s(func(e *entry) int64 { return e.Turn.Expected.Execution })},
-	{"expected_event", "INT8", int8s(func(e *entry) int64 { return e.Turn.Expected.LastEvent })},
-	{"status", "TEXT", texts(func(e *entry) string { return e.Columns.Status })},
-	{"name", "TEXT", texts(func(e *entry) string { return e.Columns.Name })},
-	{"version", "TEXT", texts(func(e *entry) string { return e.Columns.Version })},
-	{"engine", "INT8", int8s(func(e *entry) int64 { return e.Columns.Engine })},
-	{"fresh", "BOOL", bools(func(e *entry) bool { return e.Columns.Fresh })},
-	{"parent_instance", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentInstance })},
-	{"parent_incarnation", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.ParentIncarnation })},
-	{"parent_execution", "INT8", nullInt8s(func(e *entry) sql.NullInt64 { return e.Columns.ParentExecution })},
-	{"parent_event", "INT8", nullInt8s(func(e *entry) sql.NullInt64 { return e.Columns.ParentEvent })},
-	{"attributes", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Attributes })},
-	{"trace", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.Trace })},
-	{"start_message", "TEXT", nullTexts(func(e *entry) sql.NullString { return e.Columns.StartMessage })},
-	{"output", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Output })},
-	{"error", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.Error })},
-	{"custom_status", "BYTEA", blobs(func(e *entry) []byte { return e.Columns.CustomStatus })},
-	{"custom_status_version", "INT8", int8s(func(e *entry) int64 { return e.Columns.CustomStatusVersion })},
-	{"history_bytes", "INT8", int8s(func(e *entry) int64 { return e.Columns.HistoryBytes })},
-	{"unread", "INT8", int8s(func(e *entry) int64 { return e.Columns.Unread })},
-	{"created_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.CreatedAt.Time })},
-	{"started_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.StartedAt.Time })},
-	{"updated_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.UpdatedAt.Time })},
-	{"ended_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.EndedAt.Time })},
-	{"wake_at", "TIMESTAMPTZ", times(func(e *entry) time.Time { return e.Columns.WakeAt.Time })},
+// arrays are the parameters for rows that come as E, an array for each column.
+type arrays[E any] struct {
+	lists []list
+	packs []func([]E) packed
 }
 
-// parentShard is an array of its own, for the turns that start children: it is not stored.
-var parentShard = list{"parent_shard", "INT2", nullInt2s(func(e *entry) (int16, bool) {
-	if !relational.StartsChild(e.Turn) {
-		return 0, false
+// add appends a column.
+func (a *arrays[E]) add(l list, pack func([]E) packed) {
+	a.lists, a.packs = append(a.lists, l), append(a.packs, pack)
+}
+
+// args are the parameters for rows.
+func (a arrays[E]) args(rows []E) []any {
+	args := make([]any, len(a.packs))
+	for i, pack := range a.packs {
+		args[i] = pack(rows)
 	}
-	return history.ShardOf(e.Columns.ParentInstance.String), true
-})}
+	return args
+}
 
-// allLists are all arrays of upsertInstances.
-var allLists = append(slices.Clone(instanceLists), parentShard)
+// without are the arrays but those by these names.
+func (a arrays[E]) without(names ...string) (out arrays[E]) {
+	for i, l := range a.lists {
+		if !slices.Contains(names, l.name) {
+			out.add(l, a.packs[i])
+		}
+	}
+	return out
+}
 
-// freshLists are the columns of turns that begin instances, in a batch where these are nobody's
-// children and have no attributes. knownLists are those of turns that go on in the same execution.
+// arraysOf are the arrays for columns of a table whose rows are those of some E.
+func arraysOf[E, R any](columns sqlrow.Columns[R], of func(*E) *R) (a arrays[E]) {
+	for _, c := range columns {
+		kind, pack := arrayOf(c, of)
+		a.add(list{c.Name, kind, c.Changes}, pack)
+	}
+	return a
+}
+
+// arrayOf is the type of a column, and how its array is packed.
+func arrayOf[E, R any](c sqlrow.Column[R], of func(*E) *R) (kind string, pack func([]E) packed) {
+	switch f := c.Field.(type) {
+	case func(*R) *int16:
+		return "INT2", int2s(func(e *E) int16 { return *f(of(e)) })
+	case func(*R) *int64:
+		return "INT8", int8s(func(e *E) int64 { return *f(of(e)) })
+	case func(*R) *bool:
+		return "BOOL", bools(func(e *E) bool { return *f(of(e)) })
+	case func(*R) *string:
+		return "TEXT", texts(func(e *E) string { return *f(of(e)) })
+	case func(*R) *[]byte:
+		return "BYTEA", blobs(func(e *E) []byte { return *f(of(e)) })
+	case func(*R) *sql.NullString:
+		return "TEXT", nullTexts(func(e *E) sql.NullString { return *f(of(e)) })
+	case func(*R) *sql.NullInt64:
+		return "INT8", nullInt8s(func(e *E) sql.NullInt64 { return *f(of(e)) })
+	case func(*R) *sqlrow.Moment:
+		return "TIMESTAMPTZ", times(func(e *E) time.Time { return f(of(e)).Time })
+	}
+	panic(fmt.Sprintf("cockroach: column %s is a %T", c.Name, c.Field))
+}
+
+// instanceArrays are the arrays that are stored in the table of instances. Behind the version of
+// the row are those of the version that its turn expects.
+var instanceArrays = func() (a arrays[*entry]) {
+	columns := arraysOf(sqlrow.Instances, func(e **entry) *sqlrow.InstanceRow { return &(*e).Columns })
+	for i, l := range columns.lists {
+		if a.add(l, columns.packs[i]); l.name != "last_event" {
+			continue
+		}
+		a.add(list{name: "expected_incarnation", kind: "TEXT"},
+			texts(func(e **entry) string { return (*e).Turn.Expected.Incarnation }))
+		a.add(list{name: "expected_execution", kind: "INT8"},
+			int8s(func(e **entry) int64 { return (*e).Turn.Expected.Execution }))
+		a.add(list{name: "expected_event", kind: "INT8"},
+			int8s(func(e **entry) int64 { return (*e).Turn.Expected.LastEvent }))
+	}
+	return a
+}()
+
+// allArrays are all arrays of upsertInstances. That of the parents' shards is not stored: it is for
+// the turns that start children.
+var allArrays = func() arrays[*entry] {
+	a := instanceArrays.without()
+	a.add(list{name: "parent_shard", kind: "INT2"}, nullInt2s(func(e **entry) (int16, bool) {
+		if !sqlrow.StartsChild((*e).Turn) {
+			return 0, false
+		}
+		return history.ShardOf((*e).Columns.Parent.Instance.String), true
+	}))
+	return a
+}()
+
+// freshArrays are the columns of turns that begin instances, in a batch where these have no parents
+// and no attributes. knownArrays are those of turns that go on in the same execution.
 var (
-	freshLists = without(instanceLists, "expected_incarnation", "expected_execution", "expected_event",
-		"parent_instance",
-		"parent_incarnation", "parent_execution", "parent_event", "attributes")
-	knownLists = without(instanceLists, "expected_incarnation", "expected_execution", "parent_instance",
-		"parent_incarnation",
-		"parent_execution", "parent_event", "attributes", "trace",
-		"start_message", "created_at")
+	freshArrays = instanceArrays.without(slices.Concat(sqlrow.ParentColumns, []string{"attributes",
+		"expected_incarnation", "expected_execution", "expected_event"})...)
+	knownArrays = instanceArrays.without(slices.Concat(sqlrow.ParentColumns, []string{"attributes", "trace",
+		"start_message", "created_at", "expected_incarnation", "expected_execution"})...)
 )
 
-func without(lists []list, names ...string) []list {
-	return slices.DeleteFunc(slices.Clone(lists), func(l list) bool { return slices.Contains(names, l.name) })
-}
-
+// The arrays of the other tables.
 var (
-	historyLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"},
-		{name: "execution", kind: "INT8"}, {name: "event", kind: "INT8"}, {name: "last_event", kind: "INT8"},
-		{name: "data", kind: "BYTEA"}}
-	formerLists = []list{
-		{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"}, {name: "execution", kind: "INT8"},
-		{name: "incarnation", kind: "TEXT"}, {name: "name", kind: "TEXT"}, {name: "version", kind: "TEXT"},
-		{name: "engine", kind: "INT8"},
-		{name: "status", kind: "TEXT"}, {name: "output", kind: "BYTEA"}, {name: "error", kind: "BYTEA"},
-		{name: "started_at", kind: "TIMESTAMPTZ"}, {name: "ended_at", kind: "TIMESTAMPTZ"},
-		{name: "last_event", kind: "INT8"}, {name: "history_bytes", kind: "INT8"},
-	}
-	valueLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"},
-		{name: "key", kind: "TEXT"}, {name: "value", kind: "BYTEA"}, {name: "execution", kind: "INT8"},
-		{name: "set_at", kind: "TIMESTAMPTZ"}}
-	attributeLists = []list{{name: "shard", kind: "INT2"}, {name: "instance", kind: "TEXT"},
-		{name: "name", kind: "TEXT"}, {name: "value", kind: "TEXT"}, {name: "created_at", kind: "TIMESTAMPTZ"}}
+	historyArrays   = arraysOf(sqlrow.History, deref[sqlrow.HistoryRow])
+	formerArrays    = arraysOf(sqlrow.Executions, deref[sqlrow.InstanceRow])
+	valueArrays     = arraysOf(sqlrow.Values, itself[sqlrow.ValueRow])
+	attributeArrays = arraysOf(sqlrow.Attributes, itself[sqlrow.AttributeRow])
 )
+
+func deref[R any](row **R) *R { return *row }
+func itself[R any](row *R) *R { return row }
 
 // unnest makes rows of arrays, the first of which is parameter first. PostgreSQL keeps what a
 // function in FROM gives before it goes on, each array by itself, which costs it some 2 us for each
@@ -137,98 +170,93 @@ func each(lists []list, f func(int, list) string) string {
 	return strings.Join(parts, ", ")
 }
 
-// perIncarnation are the columns that keep their value for the whole incarnation of an instance.
-var perIncarnation = map[string]bool{
-	"parent_instance": true, "parent_incarnation": true, "parent_execution": true, "parent_event": true,
-	"attributes": true, "trace": true, "start_message": true, "created_at": true,
-}
-
 // upsertInstances inserts new instances and takes known ones further, if each stands where its turn
 // was decided.
 func upsertInstances(f flavour, first int) string {
-	set := each(instanceLists[2:], func(_ int, l list) string {
+	all := instanceArrays.lists
+	set := each(all[2:], func(_ int, l list) string {
 		switch {
-		case perIncarnation[l.name]:
+		case l.changes == sqlrow.NewIncarnation && l.name != "incarnation":
 			return fmt.Sprintf("%s = CASE WHEN i.incarnation = excluded.incarnation THEN i.%[1]s ELSE "+
 				"excluded.%[1]s END", l.name)
-		case l.name == "custom_status":
+		case l.changes == sqlrow.NewCustomStatus:
 			return "custom_status = CASE WHEN i.incarnation = excluded.incarnation AND i.custom_status_version = " +
 				"excluded.custom_status_version THEN i.custom_status ELSE excluded.custom_status END"
 		}
 		return fmt.Sprintf("%s = excluded.%[1]s", l.name)
 	})
 	parents, alive := bornToParents(f, first)
-	return parents + `INSERT INTO rondo_instances AS i (` + columns(instanceLists) + `)
-	SELECT ` + columns(instanceLists) + `
-	FROM ` + f.unnest(first, allLists, "w") + `
+	return parents + `INSERT INTO rondo_instances AS i (` + columns(all) + `)
+	SELECT ` + columns(all) + `
+	FROM ` + f.unnest(first, allArrays.lists, "w") + `
 	WHERE (w.expected_execution = 0 OR (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance))
 	AND ` + alive + `
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
 	WHERE i.incarnation = excluded.expected_incarnation AND i.execution = excluded.expected_execution AND i.last_event = excluded.expected_event
-	AND NOT (i.status = '` + relational.Deleted + `' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
+	AND NOT (i.status = '` + sqlrow.Deleted + `' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
 	RETURNING instance`
 }
 
-// bornToParents is the condition that the parent of a child that is to be born is there, or has
-// begun another incarnation without being deleted, and what must stand before the statement. See
-// relational.ParentGone.
+// bornToParents is the condition that the parent of a new child is there, or has begun another
+// incarnation without being deleted, with the statement before it. See sqlrow.ParentGone.
 func bornToParents(f flavour, first int) (before, condition string) {
 	const otherIncarnation = "EXISTS (SELECT 1 FROM rondo_executions x WHERE x.shard = w.parent_shard AND " +
 		"x.instance = w.parent_instance AND x.execution = w.parent_execution AND x.incarnation = w.parent_incarnation)"
 	if f == cockroachdb { // transactions are serializable, and nothing needs to be locked
 		return "", "(w.parent_shard IS NULL OR EXISTS (SELECT 1 FROM rondo_instances p WHERE p.shard = " +
-			"w.parent_shard AND p.instance = w.parent_instance AND p." + relational.Alive +
+			"w.parent_shard AND p.instance = w.parent_instance AND p." + sqlrow.Alive +
 			" AND (p.incarnation = w.parent_incarnation OR " + otherIncarnation + ")))"
 	}
-	// The lock keeps a parent from being deleted meanwhile. All are locked before anything is
-	// written: once the statement has written a parent's row, it can no longer lock it. Counting
-	// them makes PostgreSQL do that first, because the count does not depend on what is written.
+	// The lock keeps a parent from being deleted meanwhile. All are locked before any write: once
+	// the statement has written a parent's row, it can no longer lock it. Counting them makes
+	// PostgreSQL do that first, because the count does not depend on the writes.
 	place := func(name string) int {
-		return first + slices.IndexFunc(instanceLists, func(l list) bool { return l.name == name })
+		return first + slices.IndexFunc(allArrays.lists, func(l list) bool { return l.name == name })
 	}
 	before = fmt.Sprintf(`WITH p AS (SELECT x.instance, x.incarnation
 	FROM (SELECT DISTINCT shard, instance FROM unnest($%d::INT2[], $%d::TEXT[]) AS u(shard, instance) WHERE shard IS NOT NULL ORDER BY shard, instance) u
 	CROSS JOIN LATERAL (SELECT instance, incarnation FROM rondo_instances x WHERE x.shard = u.shard AND x.instance = u.instance AND x.%s FOR KEY SHARE) x)
-	`, first+len(instanceLists), place("parent_instance"), relational.Alive)
+	`, place("parent_shard"), place("parent_instance"), sqlrow.Alive)
 	return before, `(SELECT count(*) FROM p) >= 0 AND (w.parent_shard IS NULL OR ((w.parent_instance, w.parent_incarnation) IN (SELECT instance, incarnation FROM p)) IS TRUE
 		OR ((w.parent_instance IN (SELECT instance FROM p)) IS TRUE AND ` + otherIncarnation + `))`
 }
 
-// insertFresh inserts new instances. Those that are there already it leaves out; a row that
-// somebody else has just inserted makes it fail.
+// insertFresh inserts new instances. It leaves out those that are there already; a row that another
+// transaction has just inserted makes it fail.
 func insertFresh(f flavour, first int) string {
-	return "INSERT INTO rondo_instances (" + columns(freshLists) + ")\n\tSELECT " + columns(freshLists) + "\n\tFROM " +
-		f.unnest(first, freshLists,
-			"w") + "\n\tWHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = " +
-		"w.instance) IS NULL\n\tRETURNING instance"
+	lists := freshArrays.lists
+	return "INSERT INTO rondo_instances (" + columns(lists) + ")\n\tSELECT " + columns(lists) + "\n\tFROM " +
+		f.unnest(first, lists, "w") + "\n\tWHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND " +
+		"x.instance = w.instance) IS NULL\n\tRETURNING instance"
 }
 
-// updateKnown takes known instances further in their execution, if each stands where its turn was
-// decided. It is no UPDATE, because PostgreSQL may join that with the whole table, if the plan was
-// made while it was small. What would be inserted is never there: tombstones stay until all turns
-// that were decided before are through.
+// updateKnown updates the rows of known instances, if each still has the version on which its turn
+// was decided. It is not an UPDATE, because PostgreSQL may join that with the whole table, if it
+// made the plan while the table was small. It never inserts: tombstones stay until all turns that
+// were decided before are through.
 func updateKnown(f flavour, first int) string {
-	set := each(without(knownLists, "shard", "instance", "incarnation", "execution", "expected_event"),
+	lists := knownArrays.lists
+	set := each(knownArrays.without("shard", "instance", "incarnation", "execution", "expected_event").lists,
 		func(_ int, l list) string {
-			if l.name == "custom_status" {
+			if l.changes == sqlrow.NewCustomStatus {
 				return "custom_status = CASE WHEN i.custom_status_version = excluded.custom_status_version THEN " +
 					"i.custom_status ELSE excluded.custom_status END"
 			}
 			return l.name + " = excluded." + l.name
 		})
-	return `INSERT INTO rondo_instances AS i (` + columns(knownLists) + `, created_at)
-	SELECT ` + columns(knownLists) + `, updated_at
-	FROM ` + f.unnest(first, knownLists, "w") + `
+	return `INSERT INTO rondo_instances AS i (` + columns(lists) + `, created_at)
+	SELECT ` + columns(lists) + `, updated_at
+	FROM ` + f.unnest(first, lists, "w") + `
 	WHERE (SELECT true FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance)
 	ON CONFLICT (shard, instance) DO UPDATE SET ` + set + `
 	WHERE i.incarnation = excluded.incarnation AND i.execution = excluded.execution AND i.last_event = excluded.expected_event
 	RETURNING instance`
 }
 
-// keepPromises stores what a batch promises in one row: as it was put together if all turns were
-// taken, and the parts of those that were otherwise.
-func keepPromises(f flavour, first int, won string) string {
-	fence := "" // PostgreSQL would put what is selected into the condition as well, and prepare it twice
+// insertOutboxRow stores the messages of a batch in one row: the packed ones if all turns were
+// taken, and otherwise the parts of the taken ones.
+func insertOutboxRow(f flavour, first int, won string) string {
+	fence := "" // PostgreSQL would copy the selection into the condition, and prepare it twice
 	if f == postgres {
 		fence = " OFFSET 0"
 	}
@@ -264,51 +292,51 @@ func statementsFor(f flavour) statements {
 		next += n
 		return next - n
 	}
-	// rest stores history and promises of the turns that were taken.
+	// rest stores history and messages of the turns that were taken.
 	rest := func() string {
-		return "),\nh AS (" + insertion(f, "rondo_history", take(len(historyLists)), historyLists, won,
-			"") + "),\no AS (" + keepPromises(f, take(7), won) + ")"
+		return "),\nh AS (" + insertion(f, "rondo_history", take(len(historyArrays.lists)), historyArrays.lists, won,
+			"") + "),\no AS (" + insertOutboxRow(f, take(7), won) + ")"
 	}
 	s := statements{}
-	s.fresh = "WITH won AS (" + insertFresh(f, take(len(freshLists))) + rest() + end
+	s.fresh = "WITH won AS (" + insertFresh(f, take(len(freshArrays.lists))) + rest() + end
 	next = 1
-	s.known = "WITH won AS (" + updateKnown(f, take(len(knownLists))) + rest() + end
+	s.known = "WITH won AS (" + updateKnown(f, take(len(knownArrays.lists))) + rest() + end
 	if f == postgres {
 		next = 1
-		s.both = "WITH n AS (" + insertFresh(f, take(len(freshLists))) + "),\nk AS (" + updateKnown(f,
-			take(len(knownLists))) +
+		s.both = "WITH n AS (" + insertFresh(f, take(len(freshArrays.lists))) + "),\nk AS (" + updateKnown(f,
+			take(len(knownArrays.lists))) +
 			"),\nwon AS (SELECT instance FROM n UNION ALL SELECT instance FROM k" + rest() + end
 	}
 	next = 1
-	with := "WITH won AS (" + upsertInstances(f, take(len(allLists))) + rest()
+	with := "WITH won AS (" + upsertInstances(f, take(len(allArrays.lists))) + rest()
 	s.commit = with + end
+	former, values, attributes := formerArrays.lists, valueArrays.lists, attributeArrays.lists
 	s.commitExtras = with +
-		",\nf AS (" + insertion(f, "rondo_executions", take(len(formerLists)), formerLists, won, "") + ")" +
-		",\nv AS (" + insertion(f, "rondo_values", take(len(valueLists)), valueLists, won, lastCounts) + ")" +
-		",\na AS (" + insertion(f, "rondo_attributes", take(len(attributeLists)), attributeLists, won,
-		ifNew) + ")" + end
+		",\nf AS (" + insertion(f, "rondo_executions", take(len(former)), former, won, "") + ")" +
+		",\nv AS (" + insertion(f, "rondo_values", take(len(values)), values, won, lastCounts) + ")" +
+		",\na AS (" + insertion(f, "rondo_attributes", take(len(attributes)), attributes, won, ifNew) + ")" + end
 
 	s.instances = upsertInstances(f, 1)
-	s.history = insertion(f, "rondo_history", 1, historyLists, "", "")
-	s.former = insertion(f, "rondo_executions", 1, formerLists, "", "")
-	s.values = insertion(f, "rondo_values", 1, valueLists, " WHERE true", lastCounts)
-	s.attributes = insertion(f, "rondo_attributes", 1, attributeLists, " WHERE true", ifNew)
+	s.history = insertion(f, "rondo_history", 1, historyArrays.lists, "", "")
+	s.former = insertion(f, "rondo_executions", 1, formerArrays.lists, "", "")
+	s.values = insertion(f, "rondo_values", 1, valueArrays.lists, " WHERE true", lastCounts)
+	s.attributes = insertion(f, "rondo_attributes", 1, attributeArrays.lists, " WHERE true", ifNew)
 
 	// On PostgreSQL, OFFSET 0 keeps the lookup of each row what it is written as.
 	fence := ""
 	if f == postgres {
 		fence = " OFFSET 0"
 	}
-	s.rows = "SELECT " + relational.Prefixed("i", relational.ColumnNames) +
+	s.rows = "SELECT " + sqlrow.Instances.Of("i") +
 		" FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT " +
-		relational.ColumnNames +
+		sqlrow.Instances.String() +
 		" FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance" + fence + ") i"
 	// Only while the execution is still the one whose end was read: an instance that was deleted
 	// and began anew has another history in the same place.
-	s.events = `SELECT w.place, h.event, h.last_event, h.data
+	s.events = "SELECT w.place, " + sqlrow.EventColumns.Of("h") + `
 	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, incarnation)
 	JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance AND i.incarnation = w.incarnation AND i.execution = w.execution
-	CROSS JOIN LATERAL (SELECT event, last_event, data FROM rondo_history x
+	CROSS JOIN LATERAL (SELECT ` + sqlrow.EventColumns.String() + ` FROM rondo_history x
 		WHERE x.shard = w.shard AND x.instance = w.instance AND x.execution = w.execution AND x.event <= w.last_event ORDER BY event` + fence + `) h`
 	return s
 }
@@ -324,127 +352,54 @@ func array[E, T any](entries []E, f func(E) T) []T {
 	return out
 }
 
-// instanceArgs are the parameters of columns of instances.
-func instanceArgs(lists []list, entries []*entry) []any {
-	args := make([]any, len(lists))
-	for i, l := range lists {
-		args[i] = l.of(entries)
-	}
-	return args
-}
-
-// historyRow is a row of history with whose it is.
-type historyRow struct {
-	*entry
-	relational.TurnRow
-}
-
-func historyRows(entries []*entry) []historyRow {
-	var rows []historyRow
+// historyRows are the rows of history of entries.
+func historyRows(entries []*entry) []*sqlrow.HistoryRow {
+	var rows []*sqlrow.HistoryRow
 	for _, e := range entries {
-		for _, r := range e.Rows {
-			rows = append(rows, historyRow{e, r})
+		for i := range e.Rows {
+			rows = append(rows, &e.Rows[i])
 		}
 	}
 	return rows
 }
 
-func historyArgs(rows []historyRow) []any {
-	return []any{
-		int2s(func(r historyRow) int16 { return r.Columns.Shard })(rows),
-		texts(func(r historyRow) string { return r.Columns.Instance })(rows),
-		int8s(func(r historyRow) int64 { return r.Execution })(rows),
-		int8s(func(r historyRow) int64 { return r.Event })(rows),
-		int8s(func(r historyRow) int64 { return r.Last })(rows),
-		blobs(func(r historyRow) []byte { return r.Data })(rows),
-	}
-}
-
-// formerRow is a former execution with whose it is.
-type formerRow struct {
-	*entry
-	former relational.Columns
-}
-
-func formerArgs(entries []*entry) []any {
-	var rows []formerRow
+// formerRows are the rows of the former executions of entries.
+func formerRows(entries []*entry) []*sqlrow.InstanceRow {
+	var rows []*sqlrow.InstanceRow
 	for _, e := range entries {
-		for _, f := range e.Former {
-			rows = append(rows, formerRow{e, f})
+		for i := range e.Former {
+			rows = append(rows, &e.Former[i])
 		}
 	}
-	return []any{
-		int2s(func(r formerRow) int16 { return r.Columns.Shard })(rows),
-		texts(func(r formerRow) string { return r.Columns.Instance })(rows),
-		int8s(func(r formerRow) int64 { return r.former.Execution })(rows),
-		texts(func(r formerRow) string { return r.former.Incarnation })(rows),
-		texts(func(r formerRow) string { return r.former.Name })(rows),
-		texts(func(r formerRow) string { return r.former.Version })(rows),
-		int8s(func(r formerRow) int64 { return r.former.Engine })(rows),
-		texts(func(r formerRow) string { return r.former.Status })(rows),
-		blobs(func(r formerRow) []byte { return r.former.Output })(rows),
-		blobs(func(r formerRow) []byte { return r.former.Error })(rows),
-		times(func(r formerRow) time.Time { return r.former.StartedAt.Time })(rows),
-		times(func(r formerRow) time.Time { return r.former.EndedAt.Time })(rows),
-		int8s(func(r formerRow) int64 { return r.former.LastEvent })(rows),
-		int8s(func(r formerRow) int64 { return r.former.HistoryBytes })(rows),
-	}
+	return rows
 }
 
-// valueRow is a value that was set, with whose it is.
-type valueRow struct {
-	*entry
-	key       string
-	value     []byte
-	execution int64
-	set       time.Time
-}
-
-func valueRows(entries []*entry) []valueRow {
-	var rows []valueRow
+// valueRows are the values that entries set.
+func valueRows(entries []*entry) []sqlrow.ValueRow {
+	var rows []sqlrow.ValueRow
 	for _, e := range entries {
 		for _, v := range e.Turn.Values {
 			if !v.Removed {
-				rows = append(rows, valueRow{e, v.Key, v.Value, v.Execution, v.Set})
+				rows = append(rows, sqlrow.ValueRow{Shard: e.Columns.Shard, Instance: e.Columns.Instance,
+					Key: v.Key, Value: v.Value, Execution: v.Execution, Set: sqlrow.Moment{Time: v.Set}})
 			}
 		}
 	}
 	return rows
 }
 
-func valueArgs(rows []valueRow) []any {
-	return []any{
-		int2s(func(r valueRow) int16 { return r.Columns.Shard })(rows),
-		texts(func(r valueRow) string { return r.Columns.Instance })(rows),
-		texts(func(r valueRow) string { return r.key })(rows),
-		blobs(func(r valueRow) []byte { return r.value })(rows),
-		int8s(func(r valueRow) int64 { return r.execution })(rows),
-		times(func(r valueRow) time.Time { return r.set })(rows),
-	}
-}
-
-// attributeRow is an attribute that an instance was started with.
-type attributeRow struct {
-	*entry
-	name, value string
-}
-
-func attributeArgs(entries []*entry) []any {
-	var rows []attributeRow
+// attributeRows are the attributes that entries start their instances with.
+func attributeRows(entries []*entry) []sqlrow.AttributeRow {
+	var rows []sqlrow.AttributeRow
 	for _, e := range entries {
 		if len(e.Columns.Attributes) == 0 {
 			continue
 		}
-		names, values := relational.AttributePairs(e.Turn.Row.Attributes)
+		names, values := sqlrow.AttributePairs(e.Turn.Row.Attributes)
 		for i := range names {
-			rows = append(rows, attributeRow{e, names[i], values[i]})
+			rows = append(rows, sqlrow.AttributeRow{Shard: e.Columns.Shard, Instance: e.Columns.Instance,
+				Name: names[i], Value: values[i], CreatedAt: e.Columns.CreatedAt})
 		}
 	}
-	return []any{
-		int2s(func(r attributeRow) int16 { return r.Columns.Shard })(rows),
-		texts(func(r attributeRow) string { return r.Columns.Instance })(rows),
-		texts(func(r attributeRow) string { return r.name })(rows),
-		texts(func(r attributeRow) string { return r.value })(rows),
-		times(func(r attributeRow) time.Time { return r.Columns.CreatedAt.Time })(rows),
-	}
+	return rows
 }

@@ -4,8 +4,8 @@
 // # The tables, and why none of them is a hot spot on CockroachDB
 //
 // CockroachDB splits tables into ranges of neighbouring keys, and each range is written to by one
-// node. Keys that grow with time or that count up make the last range the one that everybody writes
-// to, and splitting cannot help (https://www.cockroachlabs.com/docs/stable/understand-hotspots,
+// node. Keys that grow with time or that count up make the last range the one that takes all
+// writes, and splitting cannot help (https://www.cockroachlabs.com/docs/stable/understand-hotspots,
 // https://www.cockroachlabs.com/docs/stable/hash-sharded-indexes). Here every key has a shard near
 // its front, a hash of the instance's id ([history.ShardOf]), as an ordinary column, so that
 // PostgreSQL and CockroachDB need no different statements:
@@ -13,8 +13,8 @@
 //	rondo_instances   (shard, instance)                            ids that count up are spread over 16 places
 //	  by_status       (status, shard, created_at, instance)        the newest of a status are at 16 places, too
 //	  by_name         (name, status, shard, created_at, instance)  likewise
-//	  by_parent       (parent_instance, created_at, instance)      one place for the children of one parent, who
-//	                                                               is written to at one place anyway
+//	  by_parent       (parent_instance, created_at, instance)      one place for the children of one parent, whose
+//	                                                               row is at one place anyway
 //	  by_wake         (shard, wake_at, instance)                   times are spread over 16 places
 //	rondo_history     (shard, instance, execution, event)          as instances
 //	rondo_executions  (shard, instance, execution)                 as instances
@@ -23,9 +23,9 @@
 //	rondo_outbox      (shard, id)                                  each process writes to a shard of its own, a
 //	                                                               few hundred rows a second
 //	rondo_marks       (name, shard)                                48 rows, each written about once a minute
-//	rondo_queues      (queue)                                      a row for each queue, held by whoever changes
-//	                                                               anything of it
-//	rondo_queue_items (queue, place, rank, position)               each queue is at a place of its own; so are
+//	rondo_job_queues  (queue)                                      a row for each queue, locked by each change of
+//	                                                               the queue
+//	rondo_jobs        (queue, place, rank, position)               each queue is at a place of its own; so are
 //	                                                               its locks and keys
 //
 // Deleted rows stay in CockroachDB until they are garbage collected (gc.ttlseconds, four hours by
@@ -39,15 +39,15 @@
 //
 // A usual batch is two statements that are sent together and are one transaction: one inserts the
 // instances that begin, the other takes further those that go on, by an INSERT … ON CONFLICT DO
-// UPDATE whose WHERE compares where each instance stands with what its turn was decided on. What
-// they return filters the rows of history and promises that the other parts of the same statement
+// UPDATE whose WHERE compares where each instance stands with the version of its turn. The rows
+// that they return filter the rows of history and outbox that the other parts of the same statement
 // insert. So the whole batch takes one round trip and one commit, CockroachDB can try it again by
 // itself, and PostgreSQL needs no plan that depends on statistics. Instances are in the order of
 // their keys, and those that begin come first, so that two batches cannot wait for each other.
 //
 // A batch with something rarer in it (children that begin, attributes, values, former executions)
-// is one statement that can do all of that; so are the turns that begin instances where somebody
-// else has just begun one, or where a tombstone is. Batches that are large, or that remove
+// is one statement that can do all of that; so are the turns that begin instances where another
+// process has just begun one, or where a tombstone is. Batches that are large, or that remove
 // something, are a transaction of several statements with the same effect (crdb.ExecuteInTx).
 package cockroach
 
@@ -58,7 +58,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,16 +65,18 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqladmin"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqljobs"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // Options are the settings of a store. The zero value is good for production.
 type Options struct {
-	// Schema says what to do about the tables: bring them up to date, which needs a role that may,
-	// or only check that they are.
+	// Schema sets whether Open brings the tables up to date, which needs a role that may change
+	// them, or only checks that they are.
 	Schema SchemaMode
-	// ReadOnly has the database refuse whatever would change it, and only checks the tables.
-	// Methods that write then fail.
+	// ReadOnly makes the database refuse all writes, and only checks the tables. Methods that write
+	// then fail.
 	ReadOnly bool
 	// MaxConns bounds the connections of the pool; 0 means 8, unless the address says otherwise
 	// (pool_max_conns).
@@ -91,16 +92,18 @@ type Options struct {
 	// SingleStatement bounds the size of a batch that is committed in one statement; 0 means 4 MiB.
 	// CockroachDB refuses messages of 16 MiB and more.
 	SingleStatement int
+	// Observer gets the operations; nil means none.
+	Observer history.Observer
 	// Now is the clock; nil means [time.Now], and the database's for queues.
 	Now func() time.Time
-	// Log gets what somebody should know; nil means [slog.Default].
+	// Log gets warnings for the operator; nil means [slog.Default].
 	Log *slog.Logger
 	// Configure changes the connection's settings before the pool is made, for what an address
 	// cannot say.
 	Configure func(*pgxpool.Config)
 }
 
-// SchemaMode says what Open does about the tables.
+// SchemaMode sets whether Open changes the tables.
 type SchemaMode int
 
 // The modes.
@@ -130,18 +133,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is a store on CockroachDB or PostgreSQL.
+// Store is a store on CockroachDB or PostgreSQL. Its parts are small stores for a share of the
+// contract each; what they have in common is the database and the marks.
 type Store struct {
-	*relational.Admin
-	pool    *pgxpool.Pool
-	options Options
-	flavour flavour
-	shard   int16 // where this process keeps its promises
-	random  func() uint64
+	*sqladmin.Admin
+	*loader
+	*committer
+	*outbox
+	*wakes
 
-	statements statements
-	marks      marks
-	queues     *relational.Queues
+	db     *database
+	queues *sqljobs.Queues
 }
 
 var (
@@ -151,7 +153,7 @@ var (
 
 // Pool implements [history.Pooled].
 func (s *Store) Pool() history.Pool {
-	x := s.pool.Stat()
+	x := s.db.pool.Stat()
 	return history.Pool{
 		Used: int(x.AcquiredConns()), Idle: int(x.IdleConns()), Limit: int(x.MaxConns()), Waits: x.EmptyAcquireCount(),
 		Waited: x.EmptyAcquireWaitTime(),
@@ -177,7 +179,7 @@ func (f flavour) String() string {
 }
 
 // dialect is how both databases differ from others.
-var dialect = relational.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE"}
+var dialect = sqlrow.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE"}
 
 // Open connects to the database at an address like
 // postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up
@@ -193,52 +195,70 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	if err != nil {
 		return nil, fail("open the database", history.Permanent, err)
 	}
-	s := &Store{pool: pool, options: options, shard: int16(rand.N(history.Shards)), random: rand.Uint64}
-	s.Admin = &relational.Admin{
-		Dialect:    dialect,
-		Transactor: transactor{s},
-		Now:        options.Now,
-	}
-	s.queues = relational.NewQueues(dialect, transactor{s}, clock)
-	if err := s.start(ctx); err != nil {
+	db := &database{pool: pool, observer: sqlrow.Observer(options.Observer), readOnly: options.ReadOnly}
+	s, err := start(ctx, db, options, clock)
+	if err != nil {
 		pool.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// start finds out what is at the other end.
-func (s *Store) start(ctx context.Context) error {
-	connecting, cancel := context.WithTimeout(ctx, s.options.ConnectTimeout)
+// start identifies the server, looks after the tables, and makes the store.
+func start(ctx context.Context, db *database, options Options, clock func() time.Time) (*Store, error) {
+	if err := db.identify(ctx, options.ConnectTimeout); err != nil {
+		return nil, err
+	}
+	m := newMigrator(db, options.Log)
+	check := m.verify
+	if options.Schema == Migrate && !options.ReadOnly {
+		check = m.migrate
+	}
+	if err := check(ctx); err != nil {
+		return nil, err
+	}
+	marks := newMarks(db, options)
+	if err := marks.read(ctx); err != nil {
+		return nil, err
+	}
+	return newStore(db, marks, options, clock), nil
+}
+
+// newStore makes a store of its parts. Queues have a clock of their own, nil for the database's.
+func newStore(db *database, marks *marks, options Options, clock func() time.Time) *Store {
+	prepared := statementsFor(db.flavour)
+	loader := &loader{db, prepared.rows, prepared.events}
+	ids := &outboxIDs{marks, int16(rand.N(history.Shards)), rand.Uint64, options.Now}
+	return &Store{
+		Admin:     sqladmin.New(dialect, db, db.observer, options.Now),
+		loader:    loader,
+		committer: &committer{db, loader, marks, ids, prepared, options.SingleStatement},
+		outbox:    &outbox{db, marks, options.Now},
+		wakes:     &wakes{db, marks},
+		db:        db,
+		queues:    sqljobs.NewQueues(dialect, db, clock),
+	}
+}
+
+// identify connects to the server, and finds out which of the two databases it is.
+func (d *database) identify(ctx context.Context, timeout time.Duration) error {
+	connecting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := retry(connecting, func() error {
-		conn, err := s.pool.Acquire(connecting)
+		conn, err := d.pool.Acquire(connecting)
 		if err != nil {
 			return fail("connect to the database", class(err, false), err)
 		}
 		defer conn.Release()
-		s.flavour = flavourOf(conn.Conn())
+		d.flavour = flavourOf(conn.Conn())
 		return nil
 	})
 	if err != nil && connecting.Err() != nil {
-		to := s.pool.Config().ConnConfig
+		to := d.pool.Config().ConnConfig
 		return fmt.Errorf("%w (gave up after %v; does a server listen at %s, and can this machine reach it?)", err,
-			s.options.ConnectTimeout,
-			net.JoinHostPort(to.Host, fmt.Sprint(to.Port)))
+			timeout, net.JoinHostPort(to.Host, fmt.Sprint(to.Port)))
 	}
-	if err != nil {
-		return err
-	}
-	if s.options.Schema == Migrate && !s.options.ReadOnly {
-		err = s.migrate(ctx)
-	} else {
-		err = s.verify(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	s.statements = statementsFor(s.flavour)
-	return s.readMarks(ctx)
+	return err
 }
 
 func flavourOf(conn *pgx.Conn) flavour {
@@ -283,7 +303,11 @@ func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-const cockroachSession = "SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan"
+const (
+	postgresSession = "SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; " +
+		"SET jit = off; " + keptPlans + "; " + writtenSoon
+	cockroachSession = "SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan"
+)
 
 // prepareSession makes plans and isolation independent of how the database is configured.
 func prepareSession(ctx context.Context, conn *pgx.Conn) error {
@@ -295,16 +319,14 @@ func prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	}
 	// A statement is planned once and kept. A plan that was made while a table was small must still
 	// be good when it has grown, so it may not read whole tables.
-	_, err := conn.Exec(ctx,
-		"SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; SET jit = off; "+keptPlans+
-			"; "+writtenSoon)
+	_, err := conn.Exec(ctx, postgresSession)
 	return err
 }
 
 // writtenSoon keeps pages that a connection moves out of PostgreSQL's buffers from lying in the
 // system's, which would write all that is half a minute old at once: hundreds of megabytes, with
-// each commit behind them. Whoever has said for the server, the database, the role or in the
-// address how it is to be has it so; a server that does not know the setting goes without.
+// each commit behind them. A setting of the server, the database, the role or the address wins; a
+// server that does not know the setting goes without.
 const writtenSoon = "SELECT set_config(name, '256kB', false) FROM pg_settings WHERE name = 'backend_flush_after' " +
 	"AND source = 'default'"
 
@@ -344,121 +366,13 @@ func preparePlans(ctx context.Context, conn *pgx.Conn) (bool, error) {
 
 // Close closes the connections.
 func (s *Store) Close() error {
-	s.pool.Close()
+	s.db.pool.Close()
 	return nil
 }
 
 // Ping implements [history.Store].
-func (s *Store) Ping(ctx context.Context) error {
-	err := s.pool.Ping(ctx)
+func (s *Store) Ping(ctx context.Context) (err error) {
+	defer s.db.observer.Begin("ping").End(&err)
+	err = s.db.pool.Ping(ctx)
 	return fail("reach the database", class(err, false), err)
-}
-
-// ---- Where sweeps begin.
-
-// marks are remembered lower bounds: nothing that a sweep looks for is below them.
-type marks struct {
-	mu    sync.Mutex
-	value map[string][]time.Time // by name and shard
-}
-
-// The names of the marks.
-const (
-	markOutbox = "outbox"
-	markWake   = "wake"
-)
-
-// markSlack is how far behind the clock a mark stays. It must be longer than a commit may take, and
-// than clocks may differ.
-const markSlack = 10 * time.Minute
-
-// markStep is how far a mark must have moved to be written down.
-const markStep = time.Minute
-
-const (
-	readMarks    = "SELECT name, shard, value FROM rondo_marks"
-	advanceMarks = `INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
-	ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value`
-)
-
-func (s *Store) readMarks(ctx context.Context) error {
-	return s.ReadOften(ctx, "read marks", func(db relational.DB) error {
-		fresh := map[string][]time.Time{markOutbox: make([]time.Time, history.Shards),
-			markWake: make([]time.Time, history.Shards)}
-		err := db.Query(ctx, func(r relational.Row) error {
-			var (
-				name         string
-				shard, value int64
-			)
-			err := r.Scan(&name, &shard, &value)
-			if at := fresh[name]; shard >= 0 && int(shard) < len(at) {
-				at[shard] = time.UnixMicro(value)
-			}
-			return err
-		}, readMarks)
-		if err == nil {
-			s.marks.mu.Lock()
-			s.marks.value = fresh
-			s.marks.mu.Unlock()
-		}
-		return err
-	})
-}
-
-// mark is where a sweep of a shard begins.
-func (s *Store) mark(name string, shard int16) time.Time {
-	s.marks.mu.Lock()
-	defer s.marks.mu.Unlock()
-	return s.marks.value[name][shard]
-}
-
-// notBefore moves a time that lies below a mark to where the sweep finds it. Marks follow the
-// clocks of all processes, so a clock that is far behind is noticed here.
-func (s *Store) notBefore(name string, shard int16, at time.Time) time.Time {
-	if low := s.mark(name, shard); !low.IsZero() && at.Before(low.Add(markSlack)) {
-		return low.Add(markSlack)
-	}
-	return at
-}
-
-// atMost keeps a mark behind the clock.
-func (s *Store) atMost(to time.Time) time.Time {
-	if limit := s.options.Now().Add(-markSlack); to.After(limit) {
-		return limit
-	}
-	return to
-}
-
-// worthAdvancing reports whether a mark would move far enough.
-func (s *Store) worthAdvancing(name string, shard int16, to time.Time) bool {
-	return s.atMost(to).Sub(s.mark(name, shard)) >= markStep
-}
-
-// advance moves marks up to moments, where that is worth it, but not nearer to now than the slack.
-func (s *Store) advance(ctx context.Context, name string, marks map[int16]time.Time) error {
-	var shards []int16
-	var values []int64
-	for shard := range int16(history.Shards) {
-		if to, ok := marks[shard]; ok && s.worthAdvancing(name, shard, to) {
-			marks[shard] = s.atMost(to)
-			shards, values = append(shards, shard), append(values, marks[shard].UnixMicro())
-		}
-	}
-	if len(shards) == 0 {
-		return nil
-	}
-	err := s.writeKept(ctx, "advance marks", func(db relational.DB) error {
-		_, err := db.Exec(ctx, advanceMarks, name, shards, values)
-		return err
-	})
-	if err == nil {
-		s.marks.mu.Lock()
-		for _, shard := range shards {
-			if at := s.marks.value[name]; at[shard].Before(marks[shard]) {
-				at[shard] = marks[shard]
-			}
-		}
-		s.marks.mu.Unlock()
-	}
-	return err
 }

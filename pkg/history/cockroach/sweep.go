@@ -9,121 +9,122 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
-// TakePromises implements [history.Outbox]. It looks before it takes: most often there is nothing.
-func (s *Store) TakePromises(ctx context.Context, take history.Take) ([]history.Promise, error) {
+// outbox implements [history.Outbox].
+type outbox struct {
+	db    *database
+	marks *marks
+	now   func() time.Time
+}
+
+// LeaseOutbox implements [history.Outbox]. It looks before it takes: most often there is nothing.
+func (o *outbox) LeaseOutbox(ctx context.Context, take history.Lease) (out []history.OutboxEntry, err error) {
+	defer o.db.observer.Begin("lease_outbox").End(&err)
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.readMarks(ctx); err != nil {
+	if err := o.marks.read(ctx); err != nil {
 		return nil, err
 	}
-	due, err := s.duePromises(ctx, take)
+	due, err := o.dueEntries(ctx, take)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.takePromises(ctx, due, take.Until)
+	out, err = o.leaseEntries(ctx, due, take.Until)
 	if err != nil {
 		return nil, err
 	}
 	if len(due) < take.Limit {
-		err = s.unlessTaken(ctx, len(out), s.advanceOutbox(ctx, take.Before))
+		err = o.marks.unlessTaken(ctx, len(out), o.advanceOutbox(ctx, take.Before))
 	}
 	return out, err
 }
 
-// fromMark is the least id that a sweep of a shard looks at.
-func (s *Store) fromMark(shard int16) int64 {
-	if at := s.mark(markOutbox, shard); !at.IsZero() {
-		return history.PromiseID(at, 0)
-	}
-	return 0
-}
-
-// duePromises finds the oldest promises of all shards that nobody has taken.
-func (s *Store) duePromises(ctx context.Context, take history.Take) (due []history.PromiseKey, err error) {
-	args := []any{history.PromiseID(take.Before, 0), s.options.Now(), take.Limit}
+// dueEntries finds the oldest outbox entries of all shards that are not leased.
+func (o *outbox) dueEntries(ctx context.Context, take history.Lease) (due []history.OutboxKey, err error) {
+	args := []any{history.OutboxID(take.Before, 0), o.now(), take.Limit}
 	for shard := range int16(history.Shards) {
-		args = append(args, s.fromMark(shard))
+		args = append(args, o.marks.fromMark(shard))
 	}
-	err = s.ReadOften(ctx, "look for promises", func(db relational.DB) error {
+	err = o.db.ReadOften(ctx, "look for outbox entries", func(db sqlrow.DB) error {
 		due = nil
-		return db.Query(ctx, func(r relational.Row) error {
-			var k history.PromiseKey
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			var k history.OutboxKey
 			err := r.Scan(&k.Shard, &k.ID)
 			due = append(due, k)
 			return err
-		}, duePromises, args...)
+		}, dueEntries, args...)
 	})
 	return due, err
 }
 
-// takePromises takes over promises that others have not taken meanwhile, oldest first.
-func (s *Store) takePromises(ctx context.Context, due []history.PromiseKey,
-	until time.Time) (out []history.Promise, err error) {
+// leaseEntries leases outbox entries that others have not leased meanwhile, oldest first.
+func (o *outbox) leaseEntries(ctx context.Context, due []history.OutboxKey,
+	until time.Time) (out []history.OutboxEntry, err error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
-	err = s.writeKept(ctx, "take over promises", func(db relational.DB) error {
+	err = o.db.writeKept(ctx, "lease outbox entries", func(db sqlrow.DB) error {
 		out = nil
-		return db.Query(ctx, func(r relational.Row) error {
+		return db.Query(ctx, func(r sqlrow.Row) error {
 			var (
-				key      history.PromiseKey
+				key      history.OutboxKey
 				messages []byte
 			)
 			err := r.Scan(&key.Shard, &key.ID, &messages)
-			out = append(out, relational.Promised(key, messages))
+			out = append(out, sqlrow.OutboxEntry(key, messages))
 			return err
-		}, takePromises, array(due, func(k history.PromiseKey) int16 {
+		}, leaseEntries, array(due, func(k history.OutboxKey) int16 {
 			return k.Shard
-		}), array(due, func(k history.PromiseKey) int64 { return k.ID }), s.options.Now(), until)
+		}), array(due, func(k history.OutboxKey) int64 { return k.ID }), o.now(), until)
 	})
-	slices.SortFunc(out, func(a, b history.Promise) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
+	slices.SortFunc(out, func(a, b history.OutboxEntry) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
 	return out, err
 }
 
-// advanceOutbox moves the marks up to the oldest promises that are still there, where that is worth
-// it.
-func (s *Store) advanceOutbox(ctx context.Context, swept time.Time) error {
+// advanceOutbox moves the marks up to the oldest outbox entries that are still there, where that is
+// worth it.
+func (o *outbox) advanceOutbox(ctx context.Context, swept time.Time) error {
 	marks := make(map[int16]time.Time)
 	var shards []int
 	var args []any
 	for shard := range int16(history.Shards) {
-		if s.worthAdvancing(markOutbox, shard, swept) {
+		if o.marks.worthAdvancing(markOutbox, shard, swept) {
 			marks[shard] = swept
-			shards, args = append(shards, int(shard)), append(args, s.fromMark(shard))
+			shards, args = append(shards, int(shard)), append(args, o.marks.fromMark(shard))
 		}
 	}
 	if len(shards) == 0 {
 		return nil
 	}
-	err := s.Read(ctx, "find the oldest promises", func(db relational.DB) error {
-		return db.Query(ctx, func(r relational.Row) error {
-			var k history.PromiseKey
+	err := o.db.Read(ctx, "find the oldest outbox entries", func(db sqlrow.DB) error {
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			var k history.OutboxKey
 			err := r.Scan(&k.Shard, &k.ID)
 			if made := k.Made(); made.Before(marks[k.Shard]) {
 				marks[k.Shard] = made
 			}
 			return err
-		}, oldestPromises(shards), args...)
+		}, oldestEntries(shards), args...)
 	})
 	if err != nil {
 		return err
 	}
-	return s.advance(ctx, markOutbox, marks)
+	return o.marks.advance(ctx, markOutbox, marks)
 }
 
-// RemovePromises implements [history.Outbox].
-func (s *Store) RemovePromises(ctx context.Context, keys []history.PromiseKey) error {
+// RemoveOutbox implements [history.Outbox].
+func (o *outbox) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) (err error) {
+	defer o.db.observer.Begin("remove_outbox").End(&err)
 	byShard := make(map[int16][]int64)
 	for _, k := range keys {
 		byShard[k.Shard] = append(byShard[k.Shard], k.ID)
 	}
 	for shard, ids := range byShard {
-		err := s.writeKept(ctx, "remove promises", func(db relational.DB) error {
-			_, err := db.Exec(ctx, removePromises, shard, ids)
+		err := o.db.writeKept(ctx, "remove outbox", func(db sqlrow.DB) error {
+			_, err := db.Exec(ctx, removeEntries, shard, ids)
 			return err
 		})
 		if err != nil {
@@ -133,63 +134,63 @@ func (s *Store) RemovePromises(ctx context.Context, keys []history.PromiseKey) e
 	return nil
 }
 
-// CountPromises implements [history.Outbox].
-func (s *Store) CountPromises(ctx context.Context, limit int) (n int, err error) {
-	err = s.Read(ctx, "count promises", func(db relational.DB) error {
-		return db.Query(ctx, func(r relational.Row) error {
+const countEntries = "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o"
+
+// CountOutbox implements [history.Outbox].
+func (o *outbox) CountOutbox(ctx context.Context, limit int) (n int, err error) {
+	defer o.db.observer.Begin("count_outbox").End(&err)
+	err = o.db.Read(ctx, "count outbox entries", func(db sqlrow.DB) error {
+		return db.Query(ctx, func(r sqlrow.Row) error {
 			return r.Scan(&n)
-		}, "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o", limit)
+		}, countEntries, limit)
 	})
 	return n, err
 }
 
-// TakeOverdue implements [history.Wakes]. It looks before it takes: most often there is nothing.
-func (s *Store) TakeOverdue(ctx context.Context, take history.Take) ([]history.Overdue, error) {
+// wakes implements [history.Wakes].
+type wakes struct {
+	db    *database
+	marks *marks
+}
+
+// LeaseOverdue implements [history.Wakes]. It looks before it takes: most often there is nothing.
+func (w *wakes) LeaseOverdue(ctx context.Context, take history.Lease) (out []history.Overdue, err error) {
+	defer w.db.observer.Begin("lease_overdue").End(&err)
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.readMarks(ctx); err != nil {
+	if err := w.marks.read(ctx); err != nil {
 		return nil, err
 	}
-	due, err := s.dueWakes(ctx, take)
+	due, err := w.dueWakes(ctx, take)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.postpone(ctx, due, take)
+	out, err = w.postpone(ctx, due, take)
 	if err != nil {
 		return nil, err
 	}
-	// What somebody else held may still be due when it is let go, and must not be below the mark
-	// then.
+	// Rows that another transaction held may still be due when it ends, and must not be below the
+	// mark then.
 	if len(due) < take.Limit && len(out) == len(due) {
 		marks := make(map[int16]time.Time)
 		for shard := range int16(history.Shards) {
 			marks[shard] = take.Before
 		}
-		err = s.unlessTaken(ctx, len(out), s.advance(ctx, markWake, marks))
+		err = w.marks.unlessTaken(ctx, len(out), w.marks.advance(ctx, markWake, marks))
 	}
 	return out, err
 }
 
-// unlessTaken keeps an error of moving marks from the caller if the sweep has taken something,
-// which nobody else would look at for a while.
-func (s *Store) unlessTaken(ctx context.Context, n int, err error) error {
-	if err != nil && n > 0 {
-		s.options.Log.WarnContext(ctx, "a sweep cannot write down how far it came", "error", err)
-		return nil
-	}
-	return err
-}
-
 // dueWakes finds the instances of all shards that are due the longest.
-func (s *Store) dueWakes(ctx context.Context, take history.Take) (due []string, err error) {
+func (w *wakes) dueWakes(ctx context.Context, take history.Lease) (due []string, err error) {
 	args := []any{take.Before, take.Limit}
 	for shard := range int16(history.Shards) {
-		args = append(args, s.mark(markWake, shard))
+		args = append(args, w.marks.at(markWake, shard))
 	}
-	err = s.ReadOften(ctx, "look for overdue instances", func(db relational.DB) error {
+	err = w.db.ReadOften(ctx, "look for overdue instances", func(db sqlrow.DB) error {
 		due = nil
-		return db.Query(ctx, func(r relational.Row) error {
+		return db.Query(ctx, func(r sqlrow.Row) error {
 			var id string
 			err := r.Scan(&id)
 			due = append(due, id)
@@ -200,18 +201,18 @@ func (s *Store) dueWakes(ctx context.Context, take history.Take) (due []string, 
 }
 
 // postpone takes instances over by moving their wake-up times.
-func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (out []history.Overdue, err error) {
+func (w *wakes) postpone(ctx context.Context, due []string, take history.Lease) (out []history.Overdue, err error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
-	err = s.writeKept(ctx, "take over overdue instances", func(db relational.DB) error {
+	err = w.db.writeKept(ctx, "lease overdue instances", func(db sqlrow.DB) error {
 		out = nil
-		return db.Query(ctx, func(r relational.Row) error {
-			o, err := relational.ScanOverdue(r)
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			o, err := sqlrow.ScanOverdue(r)
 			out = append(out, o)
 			return err
 		}, takeOverdue, array(due, history.ShardOf), due, array(due, func(id string) time.Time {
-			return s.wakeAt(history.ShardOf(id), take.Until)
+			return w.marks.wakeAt(history.ShardOf(id), take.Until)
 		}), take.Before)
 	})
 	slices.SortFunc(out, func(a, b history.Overdue) int {
@@ -220,12 +221,11 @@ func (s *Store) postpone(ctx context.Context, due []string, take history.Take) (
 	return out, err
 }
 
-// What a sweep looks for, it looks for shard by shard, each from its mark on, which is a parameter
-// of its own.
+// A sweep searches shard by shard, each from its mark on, which is a parameter of its own.
 var (
-	duePromises = inShards(allShards(), 4,
+	dueEntries = inShards(allShards(), 4,
 		"SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
-			"(taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3") + "\nORDER BY id LIMIT $3"
+			"(leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3") + "\nORDER BY id LIMIT $3"
 	dueWakes = "SELECT instance FROM (" + inShards(allShards(), 3,
 		"SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 "+
 			"ORDER BY wake_at, instance LIMIT $2") + "\nORDER BY wake_at, instance LIMIT $2) d"
@@ -239,7 +239,7 @@ func allShards() []int {
 	return shards
 }
 
-func oldestPromises(shards []int) string {
+func oldestEntries(shards []int) string {
 	return inShards(shards, 1, "SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d ORDER BY id LIMIT 1")
 }
 
@@ -252,18 +252,18 @@ func inShards(shards []int, first int, statement string) string {
 	return strings.Join(parts, "\nUNION ALL ")
 }
 
-// What a sweep takes over, it locks first, without waiting: what somebody else holds, the next
-// sweep may find. IS TRUE keeps PostgreSQL from reading all that are overdue instead of those that
-// were found.
-const (
-	takePromises = `WITH mine AS (SELECT o.shard, o.id
+// A sweep locks rows before it leases them, without waiting: the next sweep may find rows that
+// another transaction holds. IS TRUE keeps PostgreSQL from reading all overdue rows instead of
+// those that were found.
+var (
+	leaseEntries = `WITH mine AS (SELECT o.shard, o.id
 	FROM unnest($1::INT2[], $2::INT8[]) AS w(shard, id) JOIN rondo_outbox o ON o.shard = w.shard AND o.id = w.id
-	WHERE o.taken_until IS NULL OR o.taken_until <= $3::TIMESTAMPTZ FOR UPDATE OF o SKIP LOCKED)
-	UPDATE rondo_outbox AS p SET taken_until = $4::TIMESTAMPTZ FROM mine WHERE p.shard = mine.shard AND p.id = mine.id RETURNING p.shard, p.id, p.messages`
+	WHERE o.leased_until IS NULL OR o.leased_until <= $3::TIMESTAMPTZ FOR UPDATE OF o SKIP LOCKED)
+	UPDATE rondo_outbox AS p SET leased_until = $4::TIMESTAMPTZ FROM mine WHERE p.shard = mine.shard AND p.id = mine.id RETURNING p.shard, p.id, p.messages`
 
 	takeOverdue = `WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TIMESTAMPTZ[]) AS w(shard, instance, until) JOIN rondo_instances i ON i.shard = w.shard AND i.instance = w.instance
 	WHERE (i.wake_at < $4::TIMESTAMPTZ) IS TRUE FOR UPDATE OF i SKIP LOCKED)
 	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
-	RETURNING p.instance, p.incarnation, p.execution, p.last_event, p.custom_status_version, mine.wake_at`
+	RETURNING ` + sqlrow.OverdueColumns.Without("wake_at").Of("p") + ", mine.wake_at"
 )

@@ -8,9 +8,10 @@ import (
 	"github.com/cockroachdb/cockroach-go/v2/crdb"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // The pauses between tries.
@@ -29,20 +30,20 @@ func retry(ctx context.Context, f func() error) error {
 		default:
 			return err
 		}
-		if err == nil || !relational.Wait(ctx, pause) {
+		if err == nil || !sqlrow.Wait(ctx, pause) {
 			return err
 		}
 	}
 }
 
-// querier is what connections and transactions have in common.
+// querier has the methods that connections and transactions have in common.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// runner implements [relational.DB].
+// runner implements [sqlrow.DB].
 type runner struct {
 	q    querier
 	mode pgx.QueryExecMode
@@ -51,8 +52,8 @@ type runner struct {
 // plain runs statements that are not worth preparing: each is planned for the values at hand.
 func plain(q querier) runner { return runner{q, pgx.QueryExecModeCacheDescribe} }
 
-// kept runs statements that stay prepared: there are few of them, and planning takes longer than
-// what they do.
+// kept runs statements that stay prepared: there are few of them, and planning them takes longer
+// than executing them.
 func kept(q querier) runner { return runner{q, pgx.QueryExecModeCacheStatement} }
 
 // planned is the context of a statement.
@@ -63,8 +64,8 @@ func (r runner) planned(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Query implements [relational.DB].
-func (r runner) Query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
+// Query implements [sqlrow.DB].
+func (r runner) Query(ctx context.Context, scan func(sqlrow.Row) error, statement string, args ...any) error {
 	rows, err := r.q.Query(r.planned(ctx), statement, append([]any{r.mode}, args...)...)
 	if err != nil {
 		return err
@@ -78,14 +79,14 @@ func (r runner) Query(ctx context.Context, scan func(relational.Row) error, stat
 	return rows.Err()
 }
 
-// Exec implements [relational.DB].
+// Exec implements [sqlrow.DB].
 func (r runner) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
 	tag, err := r.q.Exec(r.planned(ctx), statement, append([]any{r.mode}, args...)...)
 	return tag.RowsAffected(), err
 }
 
-// ExecAll implements [relational.Together].
-func (r runner) ExecAll(ctx context.Context, statements []relational.Statement) (rows []int64, err error) {
+// ExecAll implements [sqlrow.Together].
+func (r runner) ExecAll(ctx context.Context, statements []sqlrow.Statement) (rows []int64, err error) {
 	var b pgx.Batch
 	for _, s := range statements {
 		b.Queue(s.Text, s.Args...)
@@ -102,48 +103,54 @@ func (r runner) ExecAll(ctx context.Context, statements []relational.Statement) 
 	return rows, sent.Close()
 }
 
-// transactor implements [relational.Transactor].
-type transactor struct{ *Store }
-
-// Read implements [relational.Transactor].
-func (t transactor) Read(ctx context.Context, op string, f func(relational.DB) error) error {
-	return t.read(ctx, op, plain(t.pool), f)
+// database is the database behind its connections, which runs transactions. It implements
+// [sqlrow.Transactor].
+type database struct {
+	pool     *pgxpool.Pool
+	observer sqlrow.Observer
+	flavour  flavour // known once it is connected
+	readOnly bool
 }
 
-// ReadOften implements [relational.Transactor].
-func (t transactor) ReadOften(ctx context.Context, op string, f func(relational.DB) error) error {
-	return t.read(ctx, op, kept(t.pool), f)
+// Read implements [sqlrow.Transactor].
+func (d *database) Read(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	return d.read(ctx, op, plain(d.pool), f)
 }
 
-func (s *Store) read(ctx context.Context, op string, db runner, f func(relational.DB) error) error {
+// ReadOften implements [sqlrow.Transactor].
+func (d *database) ReadOften(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	return d.read(ctx, op, kept(d.pool), f)
+}
+
+func (d *database) read(ctx context.Context, op string, db runner, f func(sqlrow.DB) error) error {
 	return retry(ctx, func() error { return failUnlessMeant(op, f(db), false) })
 }
 
 // ErrReadOnly is the error of methods that write, when the database was opened read-only.
 var ErrReadOnly = errors.New("the database was opened read-only")
 
-// mayWrite refuses at once what the database would refuse, which would be tried again: it might be
-// about to become a primary.
-func (s *Store) mayWrite(op string) error {
-	if s.options.ReadOnly {
+// mayWrite refuses writes to a read-only database at once. The database would refuse them, too, but
+// with an error that is retried, because a server may be about to become a primary.
+func (d *database) mayWrite(op string) error {
+	if d.readOnly {
 		return fail(op, history.Permanent, ErrReadOnly)
 	}
 	return nil
 }
 
-// Write implements [relational.Transactor]. A commit of unknown end is tried again, so what it runs
-// must do no harm when it is done twice.
-func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
-	return t.WriteOnce(ctx, op, func() {}, f)
+// Write implements [sqlrow.Transactor]. A commit of unknown outcome is retried, so f must do no
+// harm if it is executed twice.
+func (d *database) Write(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	return d.WriteOnce(ctx, op, func() {}, f)
 }
 
-// WriteOnce implements [relational.Transactor].
-func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f func(relational.DB) error) error {
-	if err := t.mayWrite(op); err != nil {
+// WriteOnce implements [sqlrow.Transactor].
+func (d *database) WriteOnce(ctx context.Context, op string, doubted func(), f func(sqlrow.DB) error) error {
+	if err := d.mayWrite(op); err != nil {
 		return err
 	}
 	return retry(ctx, func() error {
-		err := failUnlessMeant(op, t.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error {
+		err := failUnlessMeant(op, d.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error {
 			return f(plain(tx))
 		}), false)
 		if err != nil && history.ClassOf(err) == history.Ambiguous {
@@ -158,12 +165,12 @@ func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f 
 
 // writeKept is like Write for a single statement that stays prepared, and is a transaction by
 // itself.
-func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) error) error {
-	if err := s.mayWrite(op); err != nil {
+func (d *database) writeKept(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	if err := d.mayWrite(op); err != nil {
 		return err
 	}
 	return retry(ctx, func() error {
-		conn, err := s.pool.Acquire(ctx)
+		conn, err := d.pool.Acquire(ctx)
 		if err != nil {
 			return fail(op, class(err, false), err) // nothing was sent
 		}
@@ -177,8 +184,8 @@ func (s *Store) writeKept(ctx context.Context, op string, f func(relational.DB) 
 }
 
 // inTransaction runs f in one transaction, again where the database asks for it at once.
-func (s *Store) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
-	conn, err := s.pool.Acquire(ctx)
+func (d *database) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
+	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return fail("begin", class(err, false), err) // nothing was sent
 	}
@@ -192,7 +199,7 @@ func (s *Store) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
 	var ambiguous *crdb.AmbiguousCommitError
 	var restart *crdb.TxnRestartError
 	switch {
-	case err == nil && s.flavour == postgres:
+	case err == nil && d.flavour == postgres:
 		// On CockroachDB, releasing the savepoint has committed, and ExecuteInTx ignores the error
 		// of what follows. On PostgreSQL that is the commit.
 		if err = a.commit; err != nil {

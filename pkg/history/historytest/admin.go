@@ -7,9 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -20,10 +23,10 @@ var adminTests = slices.Concat(
 	removalTests, deletingTests, retentionTests, valueTests,
 )
 
-// ---- What the tests about administration ask and check.
+// ---- Calls and checks of the tests about administration.
 
 // begin starts instances with a first round each, in one batch.
-func (s *store) begin(ids ...string) []*Actor {
+func (s *rounds) begin(ids ...string) []*Actor {
 	s.Helper()
 	var actors []*Actor
 	var turns []*round.Turn
@@ -36,7 +39,7 @@ func (s *store) begin(ids ...string) []*Actor {
 }
 
 // ended starts instances that end at once.
-func (s *store) ended(ids ...string) []*Actor {
+func (s *rounds) ended(ids ...string) []*Actor {
 	s.Helper()
 	actors := s.begin(ids...)
 	s.complete(actors...)
@@ -44,7 +47,7 @@ func (s *store) ended(ids ...string) []*Actor {
 }
 
 // complete ends instances.
-func (s *store) complete(actors ...*Actor) {
+func (s *rounds) complete(actors ...*Actor) {
 	s.Helper()
 	var turns []*round.Turn
 	for _, a := range actors {
@@ -54,7 +57,7 @@ func (s *store) complete(actors ...*Actor) {
 }
 
 // child starts a child.
-func (s *store) child(parent *Actor, id string, options ...Option) *Actor {
+func (s *rounds) child(parent *Actor, id string, options ...Option) *Actor {
 	s.Helper()
 	a := NewActor(id).At(s.clock.Now())
 	s.commit(a.StartAndCall(append(options, WithParent(parent))...))
@@ -62,7 +65,7 @@ func (s *store) child(parent *Actor, id string, options ...Option) *Actor {
 }
 
 // must fails the test if there is an error.
-func must[T any](s *store, what string) func(T, error) T {
+func must[T any](s testing.TB, what string) func(T, error) T {
 	return func(v T, err error) T {
 		s.Helper()
 		if err != nil {
@@ -72,9 +75,8 @@ func must[T any](s *store, what string) func(T, error) T {
 	}
 }
 
-// fails checks that an error is the one that is meant, and of class Permanent: nobody should try
-// again.
-func (s *store) fails(what string, err, want error) {
+// fails checks that an error is the wanted one, and of class Permanent: the caller must not retry.
+func (s *opened) fails(what string, err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) {
 		s.Fatalf("%s: %v, want %v", what, err, want)
@@ -85,7 +87,7 @@ func (s *store) fails(what string, err, want error) {
 }
 
 // equal checks a result.
-func (s *store) equal(what string, got, want any) {
+func (s *opened) equal(what string, got, want any) {
 	s.Helper()
 	if g, w := asJSON(got), asJSON(want); g != w {
 		s.Fatalf("%s:\n%s\nwant\n%s", what, g, w)
@@ -93,13 +95,13 @@ func (s *store) equal(what string, got, want any) {
 }
 
 // page is one page of a list.
-func (s *store) page(f history.Filter, p history.Page) history.InstanceList {
+func (s *reader) page(f history.Filter, p history.Page) history.InstanceList {
 	s.Helper()
 	return must[history.InstanceList](s, fmt.Sprintf("list %+v", f))(s.List(s.ctx(), f, p))
 }
 
 // lists checks which instances a filter finds, in whatever order, and that they are counted, too.
-func (s *store) lists(f history.Filter, want ...string) {
+func (s *reader) lists(f history.Filter, want ...string) {
 	s.Helper()
 	list := s.page(f, history.Page{Limit: 1000})
 	got := idsOf(list.Instances)
@@ -113,14 +115,14 @@ func (s *store) lists(f history.Filter, want ...string) {
 	}
 }
 
-func (s *store) count(f history.Filter, limit int64) int64 {
+func (s *reader) count(f history.Filter, limit int64) int64 {
 	s.Helper()
 	return must[int64](s, fmt.Sprintf("count %+v", f))(s.Count(s.ctx(), f, limit))
 }
 
 // walk reads all pages of a list, each as large as size says, and checks that no page is larger,
 // and none but the last smaller.
-func (s *store) walk(f history.Filter, size func() int, between func()) []history.Info {
+func (s *reader) walk(f history.Filter, size func() int, between func()) []history.Info {
 	s.Helper()
 	var all []history.Info
 	for p := (history.Page{}); ; {
@@ -147,13 +149,13 @@ func idsOf(list []history.Info) []string {
 }
 
 // info reads an instance.
-func (s *store) info(id string) history.Info {
+func (s *reader) info(id string) history.Info {
 	s.Helper()
 	return must[history.Info](s, "instance "+id)(s.Instance(s.ctx(), id))
 }
 
 // executions lists the executions of an instance that are kept.
-func (s *store) executions(id string) []int64 {
+func (s *reader) executions(id string) []int64 {
 	s.Helper()
 	var ids []int64
 	for _, x := range must[[]history.ExecutionInfo](s, "executions of "+id)(s.Executions(s.ctx(), id, 0, 0)) {
@@ -162,21 +164,21 @@ func (s *store) executions(id string) []int64 {
 	return ids
 }
 
-// metrics counts what there is.
-func (s *store) metrics() history.Metrics {
+// metrics reads the metrics of the store.
+func (s *reader) metrics() history.Metrics {
 	s.Helper()
 	return must[history.Metrics](s, "metrics")(s.Metrics(s.ctx()))
 }
 
 // remove deletes instances, which must be possible.
-func (s *store) remove(how history.Deletion, ids ...string) history.DeleteResult {
+func (s *remover) remove(how history.Deletion, ids ...string) history.DeleteResult {
 	s.Helper()
 	return must[history.DeleteResult](s, fmt.Sprintf("delete %q", ids))(s.Delete(s.ctx(), ids, how))
 }
 
 // keeps checks that instances must not be deleted for a reason, and that they are all there
 // afterwards.
-func (s *store) keeps(how history.Deletion, why error, ids []string, all ...*Actor) {
+func (s *remover) keeps(how history.Deletion, why error, ids []string, all ...*Actor) {
 	s.Helper()
 	d, err := s.Delete(s.ctx(), ids, how)
 	s.fails(fmt.Sprintf("delete %q", ids), err, why)
@@ -187,7 +189,7 @@ func (s *store) keeps(how history.Deletion, why error, ids []string, all ...*Act
 }
 
 // tidy tidies until there is nothing left to do.
-func (s *store) tidy() {
+func (s *remover) tidy() {
 	s.Helper()
 	for range 1000 {
 		if !must[bool](s, "tidy")(s.Tidy(s.ctx())) {
@@ -198,10 +200,10 @@ func (s *store) tidy() {
 }
 
 // gone checks that no reader sees anything of instances.
-func (s *store) gone(ids ...string) {
+func (s *remover) gone(ids ...string) {
 	s.Helper()
 	for _, id := range ids {
-		s.nobody(id)
+		s.absent(id)
 		_, err := s.Instance(s.ctx(), id)
 		s.fails("instance "+id, err, history.ErrNoInstance)
 		_, err = s.Executions(s.ctx(), id, 0, 0)
@@ -227,7 +229,7 @@ func (s *store) gone(ids ...string) {
 }
 
 // valuesAre checks the values of an instance, each by itself, too.
-func (s *store) valuesAre(id string, want map[string]string) {
+func (s *reader) valuesAre(id string, want map[string]string) {
 	s.Helper()
 	values := must[map[string]history.Value](s, "values of "+id)(s.Values(s.ctx(), id))
 	if got, want := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
@@ -241,7 +243,7 @@ func (s *store) valuesAre(id string, want map[string]string) {
 	}
 }
 
-// counts is what deleting instances counts, their values aside.
+// counts is the result of deleting instances, without their values.
 func counts(actors ...*Actor) (d history.DeleteResult) {
 	for _, a := range actors {
 		d.Instances++
@@ -281,7 +283,7 @@ func (a *Actor) Stand(status round.Status) *round.Turn {
 
 // Cancel ends it as cancelled.
 func (a *Actor) Cancel() *round.Turn {
-	err := &events.Error{Kind: events.CancelledError, Message: "no longer wanted"}
+	err := &failure.Error{Kind: failure.Cancelled, Message: "no longer wanted"}
 	return a.end(round.Cancelled, nil, err, &events.Cancelled{Error: err})
 }
 
@@ -289,12 +291,12 @@ func (a *Actor) Cancel() *round.Turn {
 func (a *Actor) Notes(n int) *round.Turn {
 	facts := make([]events.Fact, n)
 	for i := range facts {
-		facts[i] = &events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(fmt.Sprint(i))}
+		facts[i] = &events.EventReceived{Wait: 1, Name: "note", Data: codec.Payload(fmt.Sprint(i))}
 	}
 	return a.Say(facts...)
 }
 
-// ---- A world of many instances, and what is known of it.
+// ---- A world of many instances, and a model of it.
 
 // world is a store with many instances, and a model of it.
 type world struct {
@@ -363,7 +365,7 @@ func (w *world) turn(a *Actor) *round.Turn {
 	if a.Row.Status.Ended() {
 		w.born[a.ID] = a.now
 		var options []Option
-		if p := a.Row.Parent; p != nil { // who is the child of somebody stays it, so that there are no circles
+		if p := a.Row.Parent; p != nil { // the parent never changes, so that there are no cycles
 			options = append(options, func(s *events.Started) { s.Parent = p })
 		}
 		return a.Start(append(options, WithName(a.Row.Name, "2.0.0"), WithAttributes(a.Row.Attributes))...)
@@ -401,7 +403,7 @@ func (w *world) fit(f history.Filter) []string {
 	return ids
 }
 
-// fits is what a filter means.
+// fits reports whether an instance fits a filter, as a model of it.
 func fits(f history.Filter, id string, row round.Row, created time.Time) bool {
 	for name, value := range f.Attributes {
 		if got, ok := row.Attributes[name]; !ok || got != value {

@@ -28,7 +28,7 @@ var deletionTests = []test{
 	{"deletion/stale_activity_after_delete_recreate", testStaleTurnAfterDeletion},
 }
 
-// removalTests are about deletion, too: what no other store is known to promise.
+// removalTests are about deletion, too: what no other store is known to guarantee.
 var removalTests = []test{
 	{"removal/alone", testDeleteAlone},
 	{"removal/children", testDeleteChildren},
@@ -62,7 +62,7 @@ func testDeleteEnded(t *testing.T, db *Database) {
 	s.equal("what is left", s.metrics().Instances, map[round.Status]int64{round.Completed: 1, round.Running: 5})
 }
 
-// testDeleteRunning: what has not ended is only deleted by force.
+// testDeleteRunning: an instance that has not ended is only deleted by force.
 func testDeleteRunning(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("running", "suspended", "halted")
@@ -76,7 +76,7 @@ func testDeleteRunning(t *testing.T, db *Database) {
 	}
 }
 
-// testDeleteNobody: there is nothing to delete where nobody is, or is any longer.
+// testDeleteNobody: deleting an id that has no instance, or no longer has one, is an error.
 func testDeleteNobody(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, how := range []history.Deletion{{}, {Force: true}, {Alone: true}, {Children: true}} {
@@ -98,8 +98,8 @@ func testDeleteLeavesNothing(t *testing.T, db *Database) {
 	s.commit(a.ContinueAsNew())
 	s.commit(a.Wake(Began.Add(time.Minute)))
 	s.remove(history.Deletion{Force: true}, "a")
-	due := must[[]history.Overdue](s, "overdue")(s.TakeOverdue(s.ctx(),
-		history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10}))
+	due := must[[]history.Overdue](s, "overdue")(s.LeaseOverdue(s.ctx(),
+		history.Lease{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10}))
 	if len(due) > 0 {
 		t.Fatalf("the deleted instance is overdue: %+v", due)
 	}
@@ -139,8 +139,8 @@ func testDeleteHierarchy(t *testing.T, db *Database) {
 	s.equal("tombstones", s.metrics().Tombstones, 5)
 }
 
-// testDeleteRefusesTurns: a turn that was under way when its instance was deleted is refused, and
-// does not bring it back; nor does its start.
+// testDeleteRefusesTurns: a turn that was in flight when its instance was deleted is refused, and
+// does not restore the instance; nor does its start.
 func testDeleteRefusesTurns(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -159,7 +159,7 @@ func testDeleteRefusesTurns(t *testing.T, db *Database) {
 	}
 	s.refused(history.Deleted, NewActor("a").StartAndCall())
 	s.gone("a")
-	s.equal("promises", s.metrics().Promises, 1) // of the turn before the deletion
+	s.equal("outbox entries", s.metrics().OutboxEntries, 1) // of the turn before the deletion
 }
 
 // testListChildren: a parent's children are found by a filter, without their own children.
@@ -177,7 +177,8 @@ func testListChildren(t *testing.T, db *Database) {
 	s.lists(history.Filter{Parent: "a"})
 }
 
-// testParentOf: an instance tells its parent with the place in its history; a root has none.
+// testParentOf: an instance has its parent, with the event reference in the parent's history; a
+// root has none.
 func testParentOf(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -190,7 +191,7 @@ func testParentOf(t *testing.T, db *Database) {
 	s.fails("parent of nobody", err, history.ErrNoInstance)
 }
 
-// testTreeOfDescendants: what deleting takes along is what the tree shows.
+// testTreeOfDescendants: a deletion takes along the instances that the tree shows.
 func testTreeOfDescendants(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p", "q")[0]
@@ -278,8 +279,8 @@ func testDeleteWhileChildIsBorn(t *testing.T, db *Database) {
 	s.gone("p", "c")
 }
 
-// testStaleTurnAfterDeletion: what was decided about the deleted instance does not reach the new
-// one of that id, wherever that stands.
+// testStaleTurnAfterDeletion: a turn that was decided on the deleted instance does not reach the
+// new one of that id, even if both have the same last event.
 func testStaleTurnAfterDeletion(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -300,7 +301,7 @@ func testStaleTurnAfterDeletion(t *testing.T, db *Database) {
 	s.same(b)
 }
 
-// testDeleteAlone: somebody who wants no descendants deleted names them all, or nothing is deleted.
+// testDeleteAlone: with Deletion.Alone, a caller must name all descendants, or nothing is deleted.
 func testDeleteAlone(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -399,8 +400,8 @@ func testDeleteReasons(t *testing.T, db *Database) {
 	}
 }
 
-// testDeleteAtOnce: whoever deletes the same instances at the same time wins or finds them gone;
-// each is deleted and counted once.
+// testDeleteAtOnce: of several callers that delete the same instances at the same time, each wins
+// or finds them gone; each instance is deleted and counted once.
 func testDeleteAtOnce(t *testing.T, db *Database) {
 	s := open(t, db)
 	stores := []history.Store{s.Store, s.Store, s.Store}
@@ -437,8 +438,8 @@ func testDeleteAtOnce(t *testing.T, db *Database) {
 	}
 }
 
-// deletedByAnother checks the error of whoever came late, in whatever goroutine.
-func (s *store) deletedByAnother(err error) {
+// deletedByAnother checks the error of a caller that lost the race. It may run in any goroutine.
+func (s *remover) deletedByAnother(err error) {
 	s.Helper()
 	if c := history.ClassOf(err); c != history.Permanent {
 		s.Errorf("who came late got %v (%v)", err, c)
@@ -476,9 +477,9 @@ func testTombstonesVanish(t *testing.T, db *Database) {
 	s.lists(history.Filter{}, "a", "b")
 }
 
-// testShortTombstoneForOld: what had ended long before it was deleted needs a tombstone only until
-// no statement can be under way that saw it. Retention would otherwise leave as many tombstones as
-// there are instances a day.
+// testShortTombstoneForOld: an instance that ended long before its deletion keeps its tombstone
+// only while a statement that saw the instance may be in flight. Otherwise retention would leave as
+// many tombstones as instances end each day.
 func testShortTombstoneForOld(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.ended("old", "as old")
@@ -510,7 +511,7 @@ func testTombstoneRefusesStart(t *testing.T, db *Database) {
 	second := NewActor("a")
 	s.commit(second.StartAndCall(WithMessage("two")))
 	s.same(second)
-	// it lives: this start is too late, not dead-lettered
+	// the instance exists again: this start conflicts with it, and is not one of a deleted instance
 	s.refused(history.Conflict, NewActor("a").StartAndCall(WithMessage("one")))
 	s.remove(history.Deletion{Force: true}, "a")
 	s.refused(history.Deleted, NewActor("a").StartAndCall(WithMessage("two")))

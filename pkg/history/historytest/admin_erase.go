@@ -19,8 +19,8 @@ var deletingTests = []test{
 	{"removal/id_while_it_is_erased", testStartWhileErased},
 }
 
-// impatient is a context that ends after somebody has looked at it so many times: so an operation
-// can be interrupted at every point, without a clock.
+// impatient is a context that ends after a number of calls of its methods. With it, a test can
+// interrupt an operation at every point, without a clock.
 type impatient struct {
 	context.Context
 	cancel context.CancelFunc
@@ -59,9 +59,9 @@ func (c *impatient) Deadline() (time.Time, bool) {
 	return c.Context.Deadline()
 }
 
-// interrupt calls f with less and less patience-straining contexts, until it is through. After each
-// interruption it calls check with what f gave.
-func (s *store) interrupt(step int, f func(context.Context) error, check func(err error)) {
+// interrupt calls f with contexts that end later and later, until f completes. After each
+// interruption, interrupt calls check with the error of f.
+func (s *opened) interrupt(step int, f func(context.Context) error, check func(err error)) {
 	s.Helper()
 	for looks := 1; looks < 10_000; looks += step {
 		ctx := newImpatient(looks)
@@ -72,7 +72,7 @@ func (s *store) interrupt(step int, f func(context.Context) error, check func(er
 			return
 		}
 		if history.ClassOf(err) == history.Ambiguous {
-			// The server may still be at it. Whoever wants to write the same rows waits for that.
+			// The server may still execute the statement. This one waits for its locks.
 			s.db.Exec(s.TB, "UPDATE rondo_instances SET unread = unread")
 		}
 		check(err)
@@ -81,7 +81,7 @@ func (s *store) interrupt(step int, f func(context.Context) error, check func(er
 }
 
 // testDeleteLarge: a large history is erased in several transactions. An interruption leaves part
-// of it, which nobody sees, and which tidying removes.
+// of it, which no reader sees, and which tidying removes.
 func testDeleteLarge(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -103,7 +103,7 @@ func testDeleteLarge(t *testing.T, db *Database) {
 		if c := history.ClassOf(err); c == history.Permanent || c == history.Corrupt {
 			t.Fatalf("the interruption is %v: %v", c, err)
 		}
-		// Only now it is sure that the server is through with what was interrupted.
+		// Only now it is certain that the server no longer executes the interrupted statement.
 		if buried = s.load("a").Row.Execution == 0; !buried {
 			s.equal("what is there", s.executions("a"), []int64{1, 2})
 		}
@@ -112,7 +112,8 @@ func testDeleteLarge(t *testing.T, db *Database) {
 		t.Fatalf("%+v were deleted before the interruption", partly)
 	}
 	s.gone("a")
-	s.equal("metrics", s.metrics(), history.Metrics{Instances: map[round.Status]int64{}, Promises: 1, Tombstones: 1})
+	s.equal("metrics", s.metrics(), history.Metrics{Instances: map[round.Status]int64{}, OutboxEntries: 1,
+		Tombstones: 1})
 	s.keeps(history.Deletion{Force: true}, history.ErrNoInstance, []string{"a"})
 	s.refused(history.Deleting, NewActor("a").StartAndCall(WithMessage("another start")))
 	s.refused(history.Deleting, NewActor("a").StartAndCall())
@@ -149,7 +150,7 @@ func testDeleteManyExecutions(t *testing.T, db *Database) {
 }
 
 // testDeleteInterrupted: wherever a deletion is interrupted, all of the instances are there or
-// none, and what is left of them goes by itself.
+// none, and tidying removes the rest of their rows.
 func testDeleteInterrupted(t *testing.T, db *Database) {
 	s := open(t, db)
 	var family []*Actor
@@ -188,8 +189,8 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 	}
 }
 
-// testStartWhileErased: while somebody erases an instance, starts of that id are asked to come
-// again, and one of them gets it in the end.
+// testStartWhileErased: while an instance is erased, the store answers starts of that id with
+// Deleting, and takes one of them in the end.
 func testStartWhileErased(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]

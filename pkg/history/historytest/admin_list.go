@@ -185,8 +185,8 @@ func testFilterCreated(t *testing.T, db *Database) {
 	s.lists(history.Filter{CreatedAfter: at(1).In(time.FixedZone("elsewhere", 3600)), CreatedBefore: at(2)}, "a1")
 }
 
-// testFilterEnded: only what has ended before the moment fits, and neither what runs nor what ended
-// at that moment.
+// testFilterEnded: only instances that ended before the moment fit, and neither running ones nor
+// those that ended at that moment.
 func testFilterEnded(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("early", "late", "runs", "again")
@@ -201,7 +201,7 @@ func testFilterEnded(t *testing.T, db *Database) {
 		"late")
 }
 
-// testFilterImpossible: text that no database could hold is nobody's, and no error.
+// testFilterImpossible: a text that no database could store fits no instance, and is not an error.
 func testFilterImpossible(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := NewActor("p�q")
@@ -228,7 +228,7 @@ func testFilterImpossible(t *testing.T, db *Database) {
 	s.same(p)
 }
 
-// testFilterWrong: a filter that contradicts itself is an error for everybody who takes one, and
+// testFilterWrong: a filter that contradicts itself is an error in every method that takes one, and
 // removes nothing.
 func testFilterWrong(t *testing.T, db *Database) {
 	s := open(t, db)
@@ -281,7 +281,7 @@ func testFiltersCombined(t *testing.T, db *Database) {
 }
 
 // ordered checks the order of a list.
-func (s *store) ordered(f history.Filter, list []history.Info) {
+func (s *reader) ordered(f history.Filter, list []history.Info) {
 	s.Helper()
 	for i := 1; i < len(list); i++ {
 		a, b := list[i-1], list[i]

@@ -110,7 +110,7 @@ func testGetExecutionInfo(t *testing.T, db *Database) {
 	s.equal("executions", must[[]history.ExecutionInfo](s, "executions")(s.Executions(s.ctx(), "a", 0, 0)), want)
 }
 
-// testGetSystemMetrics: what is counted is what is there.
+// testGetSystemMetrics: the metrics count exactly the stored rows.
 func testGetSystemMetrics(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.equal("metrics of nothing", s.metrics(), history.Metrics{Instances: map[round.Status]int64{}})
@@ -118,12 +118,12 @@ func testGetSystemMetrics(t *testing.T, db *Database) {
 	s.commit(a[0].ContinueAsNew(), a[1].Complete(`1`), a[2].Fail("it broke"))
 	s.equal("metrics", s.metrics(), history.Metrics{
 		Instances:  map[round.Status]int64{round.Running: 2, round.Completed: 1, round.Failed: 1},
-		Executions: 5, Events: 4*2 + 2 + 1 + 1, Promises: 1,
+		Executions: 5, Events: 4*2 + 2 + 1 + 1, OutboxEntries: 1,
 	})
 	s.remove(history.Deletion{}, "b")
 	s.equal("metrics after a deletion", s.metrics(), history.Metrics{
 		Instances:  map[round.Status]int64{round.Running: 2, round.Failed: 1},
-		Executions: 4, Events: 9, Promises: 1, Tombstones: 1,
+		Executions: 4, Events: 9, OutboxEntries: 1, Tombstones: 1,
 	})
 }
 
@@ -133,28 +133,28 @@ func testGetQueueDepths(t *testing.T, db *Database) {
 	s := open(t, db)
 	depth := func(limit, want int) {
 		t.Helper()
-		if n := must[int](s, "count promises")(s.CountPromises(s.ctx(), limit)); n != want {
-			t.Fatalf("%d promises, want %d", n, want)
+		if n := must[int](s, "count outbox entries")(s.CountOutbox(s.ctx(), limit)); n != want {
+			t.Fatalf("%d outbox entries, want %d", n, want)
 		}
 	}
 	depth(100, 0)
-	var keys []history.PromiseKey
+	var keys []history.OutboxKey
 	for _, id := range numbered("a", 5) {
 		a := NewActor(id).At(s.clock.Now())
-		keys = append(keys, s.commit(a.StartAndCall()).Promises...)
+		keys = append(keys, s.commit(a.StartAndCall()).Entries...)
 		s.clock.Advance(time.Second)
 	}
 	depth(100, 5)
 	depth(3, 3)
-	s.equal("promises in the metrics", s.metrics().Promises, 5)
-	if err := s.RemovePromises(s.ctx(), keys[:2]); err != nil {
+	s.equal("outbox entries in the metrics", s.metrics().OutboxEntries, 5)
+	if err := s.RemoveOutbox(s.ctx(), keys[:2]); err != nil {
 		t.Fatal(err)
 	}
 	depth(100, 3)
-	s.equal("promises in the metrics", s.metrics().Promises, 3)
+	s.equal("outbox entries in the metrics", s.metrics().OutboxEntries, 3)
 }
 
-func (s *store) stats(id string) history.Stats {
+func (s *reader) stats(id string) history.Stats {
 	s.Helper()
 	return must[history.Stats](s, "stats of "+id)(s.Stats(s.ctx(), id))
 }
@@ -196,7 +196,7 @@ func testStatsOfValues(t *testing.T, db *Database) {
 	check(1, 1)
 }
 
-// testStatsOfNobody: who is not there cannot be measured.
+// testStatsOfNobody: asking for the sizes of an instance that does not exist is an error.
 func testStatsOfNobody(t *testing.T, db *Database) {
 	s := open(t, db)
 	_, err := s.Stats(s.ctx(), "nobody")
@@ -204,14 +204,14 @@ func testStatsOfNobody(t *testing.T, db *Database) {
 }
 
 // spoil makes an event unreadable.
-func (s *store) spoil(id string, execution, event int64, data string) {
+func (s *opened) spoil(id string, execution, event int64, data string) {
 	s.Helper()
 	s.db.Exec(s.TB, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND execution = $3 AND event = $4",
 		[]byte(data), id, execution, event)
 }
 
-// unreadable checks that an error tells exactly what cannot be read.
-func (s *store) unreadable(err error, want history.UnreadableError) {
+// unreadable checks that an error names exactly the part that cannot be read.
+func (s *opened) unreadable(err error, want history.UnreadableError) {
 	s.Helper()
 	var u *history.UnreadableError
 	if history.ClassOf(err) != history.Corrupt || !errors.As(err, &u) {

@@ -23,8 +23,8 @@ var pagingTests = []test{
 	{"list/count", testCount},
 }
 
-// testNewestFirst: what was created last comes first; a new incarnation is new, a new execution is
-// not.
+// testNewestFirst: the instance created last comes first; a new incarnation is new, a new execution
+// is not.
 func testNewestFirst(t *testing.T, db *Database) {
 	s := open(t, db)
 	var actors []*Actor
@@ -135,8 +135,8 @@ func (w *world) walkShaken(f history.Filter, size int) {
 	w.ordered(f, still)
 }
 
-// testPagesWhileThingsHappen: whoever walks through the list meanwhile sees each instance that
-// stays exactly once.
+// testPagesWhileThingsHappen: a reader that pages through the list while instances change sees each
+// instance that stays exactly once.
 func testPagesWhileThingsHappen(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 2)
 	for range 2 {
@@ -161,8 +161,8 @@ func testPrefixPagesWhileThingsHappen(t *testing.T, db *Database) {
 	}
 }
 
-// testCursors: what is no cursor of such a list is refused, and a cursor whose instance is gone
-// still shows where the list goes on.
+// testCursors: a text that is not a cursor of such a list is refused, and a cursor whose instance
+// is gone still shows where the list continues.
 func testCursors(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, id := range []string{"a", "b", "c", "d"} {

@@ -24,7 +24,7 @@ var pruneTests = []test{
 }
 
 // eternal makes an instance that runs and has so many executions, each an hour long.
-func (s *store) eternal(id string, executions int) *Actor {
+func (s *rounds) eternal(id string, executions int) *Actor {
 	s.Helper()
 	a := NewActor(id)
 	s.commit(a.StartAndCall())
@@ -35,7 +35,7 @@ func (s *store) eternal(id string, executions int) *Actor {
 }
 
 // prune prunes an instance and checks which executions stay, and that all the others are counted.
-func (s *store) prune(a *Actor, keep history.Keep, stay ...int64) {
+func (s *remover) prune(a *Actor, keep history.Keep, stay ...int64) {
 	s.Helper()
 	var want history.DeleteResult
 	for x, list := range a.Events {
@@ -83,7 +83,7 @@ func testPruneOptions(t *testing.T, db *Database) {
 }
 
 // testPruneSafety: the current execution stays, running or ended, and so does everything of other
-// instances; nobody cannot be pruned.
+// instances; pruning an instance that does not exist is an error.
 func testPruneSafety(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, other := s.eternal("a", 1), s.eternal("other", 3)
@@ -99,7 +99,7 @@ func testPruneSafety(t *testing.T, db *Database) {
 	s.fails("prune a deleted one", err, history.ErrNoInstance)
 }
 
-func (s *store) pruneAll(f history.Filter, keep history.Keep, p history.Page) history.DeleteResultPage {
+func (s *remover) pruneAll(f history.Filter, keep history.Keep, p history.Page) history.DeleteResultPage {
 	s.Helper()
 	return must[history.DeleteResultPage](s, fmt.Sprintf("prune all %+v", f))(s.PruneAll(s.ctx(), f, keep, p))
 }
@@ -115,7 +115,7 @@ func (a *Actor) forget(executions ...int64) (d history.DeleteResult) {
 }
 
 // prunedAll checks what pruning many has removed of them.
-func (s *store) prunedAll(f history.Filter, keep history.Keep, removed ...history.DeleteResult) {
+func (s *remover) prunedAll(f history.Filter, keep history.Keep, removed ...history.DeleteResult) {
 	s.Helper()
 	var want history.DeleteResultPage
 	for _, d := range removed {

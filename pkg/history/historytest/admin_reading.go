@@ -149,7 +149,7 @@ func testCorruptExecution(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// testPolling: whoever polls with the version that he has is told of each change once, through
+// testPolling: a reader that polls with the version it knows receives each change once, across
 // executions and deletions.
 func testPolling(t *testing.T, db *Database) {
 	s := open(t, db)
@@ -181,7 +181,7 @@ func testPolling(t *testing.T, db *Database) {
 	poll("", false)
 }
 
-// testMetricsOfWorld: after all kinds of things, what is counted is what a model counts.
+// testMetricsOfWorld: after all kinds of operations, the metrics equal those of a model.
 func testMetricsOfWorld(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 4)
 	for step := range 12 {
@@ -208,12 +208,12 @@ func testMetricsOfWorld(t *testing.T, db *Database) {
 	}
 	sum := counts(w.all()...)
 	got := w.metrics()
-	got.Promises, got.Tombstones = 0, 0
+	got.OutboxEntries, got.Tombstones = 0, 0
 	w.equal("metrics", got, history.Metrics{Instances: want, Executions: sum.Executions, Events: sum.Events})
 }
 
-// testEventsWhileRemoved: whoever reads a history while it is pruned or deleted gets it as it was,
-// or learns that it is gone; it never looks corrupt.
+// testEventsWhileRemoved: a reader of a history that is being pruned or deleted gets all of it, or
+// an error that says it is gone; the history never looks corrupt.
 func testEventsWhileRemoved(t *testing.T, db *Database) {
 	s := open(t, db)
 	reader := s.Store
@@ -267,7 +267,7 @@ func testAnotherReader(t *testing.T, db *Database) {
 			t.Fatal(err)
 		}
 	}
-	other := &store{TB: t, Store: db.Open(t, Options{}), db: db, clock: s.clock}
+	other := newStore(t, db.Open(t, Options{}), db, s.clock)
 	other.equal("the list", other.page(history.Filter{}, history.Page{}), want)
 	other.same(a)
 	other.valuesAre("a", map[string]string{"k": `1`})
@@ -300,7 +300,7 @@ func testExport(t *testing.T, db *Database) {
 	}
 }
 
-// testExportNothing: there is nothing to export of what is not there.
+// testExportNothing: exporting an instance or an execution that does not exist is an error.
 func testExportNothing(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.begin("a")
@@ -312,7 +312,7 @@ func testExportNothing(t *testing.T, db *Database) {
 	s.fails("export of an execution that never was", err, history.ErrNoExecution)
 }
 
-func (s *store) tree(id string) []history.Node {
+func (s *reader) tree(id string) []history.Node {
 	s.Helper()
 	return must[[]history.Node](s, "tree of "+id)(s.Tree(s.ctx(), id))
 }
@@ -354,8 +354,8 @@ func testTreeOrder(t *testing.T, db *Database) {
 	s.fails("tree of nobody", err, history.ErrNoInstance)
 }
 
-// testTreeOfIncarnations: the children of all incarnations belong to the tree; what was started
-// without a parent does not, whoever started it.
+// testTreeOfIncarnations: the children of all incarnations belong to the tree; an instance that was
+// started without a parent does not.
 func testTreeOfIncarnations(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]
@@ -379,7 +379,7 @@ func testTreeOfIncarnations(t *testing.T, db *Database) {
 	s.equal("a tree of its own", s.tree(x.ID)[0].Parent, "")
 }
 
-// testLargeTree: a tree may be wider than what one statement asks for.
+// testLargeTree: a tree may be wider than the limit of one statement.
 func testLargeTree(t *testing.T, db *Database) {
 	s := open(t, db)
 	p := s.begin("p")[0]

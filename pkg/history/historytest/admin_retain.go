@@ -17,7 +17,7 @@ var bulkTests = []test{
 	{"bulk_deletion/delete_instance_bulk_cascades_to_children", testBulkChildren},
 }
 
-// retentionTests are about removing what is old, again and again.
+// retentionTests are about removing old instances regularly.
 var retentionTests = []test{
 	{"retention/only_what_has_ended", testRetainRunning},
 	{"retention/descendants_protect_the_root", testRetainRoot},
@@ -29,14 +29,14 @@ var retentionTests = []test{
 	{"retention/random_world", testRetentionOfWorld},
 }
 
-// deleteEnded deletes one page of what has ended.
-func (s *store) deleteEnded(f history.Filter, p history.Page) history.DeleteResultPage {
+// deleteEnded deletes one page of ended instances.
+func (s *remover) deleteEnded(f history.Filter, p history.Page) history.DeleteResultPage {
 	s.Helper()
 	return must[history.DeleteResultPage](s, fmt.Sprintf("delete ended %+v", f))(s.DeleteEnded(s.ctx(), f, p))
 }
 
-// swept checks what a sweep deletes, all on one page.
-func (s *store) swept(f history.Filter, skipped int64, gone ...*Actor) {
+// swept checks which instances a sweep deletes, all on one page.
+func (s *remover) swept(f history.Filter, skipped int64, gone ...*Actor) {
 	s.Helper()
 	got := s.deleteEnded(f, history.Page{Limit: 1000})
 	got.Values = 0
@@ -45,8 +45,8 @@ func (s *store) swept(f history.Filter, skipped int64, gone ...*Actor) {
 	s.gone(actorIDs(gone...)...)
 }
 
-// testBulkFilters: ids, a moment, both, neither: what is deleted is what a list with that filter
-// shows.
+// testBulkFilters: with ids, a moment, both or neither, DeleteEnded deletes the instances that a
+// list with that filter shows.
 func testBulkFilters(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a", "b", "c", "d", "e", "f", "g")
@@ -85,7 +85,7 @@ func testBulkLimits(t *testing.T, db *Database) {
 	s.equal("left", s.count(history.Filter{}, 0), 31)
 }
 
-// testBulkEndedBefore: who ended at the moment or later stays.
+// testBulkEndedBefore: an instance that ended at the moment or later stays.
 func testBulkEndedBefore(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("early", "at", "late", "runs")
@@ -185,7 +185,7 @@ func testRetainSkipped(t *testing.T, db *Database) {
 
 // retained makes instances of which some stay: every tenth runs, and every tenth has a child that
 // runs.
-func (s *store) retained(n int) (stay []string) {
+func (s *rounds) retained(n int) (stay []string) {
 	s.Helper()
 	const batch = 500
 	for from := 0; from < n; from += batch {
@@ -210,8 +210,8 @@ func (s *store) retained(n int) (stay []string) {
 	return stay
 }
 
-// testRetentionSweep: page by page everything old goes, what stays is skipped once, and the cursor
-// does not lose its place by what was deleted.
+// testRetentionSweep: page by page, all old instances are deleted, those that stay are skipped
+// once, and deletions do not invalidate the cursor.
 func testRetentionSweep(t *testing.T, db *Database) {
 	s := open(t, db)
 	stay := s.retained(2000)
@@ -234,8 +234,8 @@ func testRetentionSweep(t *testing.T, db *Database) {
 	s.equal("once more", again, history.DeleteResultPage{Skipped: 200})
 }
 
-// testRetentionInterrupted: a sweep that is interrupted, wherever that is, is simply done again,
-// and tidying does the rest.
+// testRetentionInterrupted: wherever a sweep is interrupted, repeating the sweep and tidying remove
+// the rest.
 func testRetentionInterrupted(t *testing.T, db *Database) {
 	s := open(t, db)
 	running := s.begin("running")[0]

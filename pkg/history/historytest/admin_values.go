@@ -34,7 +34,7 @@ var valueTests = []test{
 }
 
 // noValue checks that there is no value under a key.
-func (s *store) noValue(id, key string) {
+func (s *reader) noValue(id, key string) {
 	s.Helper()
 	if v, ok, err := s.Value(s.ctx(), id, key); ok || err != nil || asJSON(v) != asJSON(history.Value{}) {
 		s.Fatalf("value %q of %q: %+v, %v, %v", key, id, v, ok, err)
@@ -54,8 +54,8 @@ func testNoSuchValue(t *testing.T, db *Database) {
 	s.valuesAre("a", map[string]string{"key": `1`})
 }
 
-// testValuesInHistory: whoever loads an instance finds in its history what readers find as its
-// values.
+// testValuesInHistory: the values in the history of a loaded instance equal those that readers
+// find.
 func testValuesInHistory(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -175,7 +175,7 @@ func testDeleteValuesOfChildren(t *testing.T, db *Database) {
 	s.valuesAre("q", map[string]string{"k": `4`})
 }
 
-// testValuesOfRunning: what the running execution has set is seen at once, with each commit.
+// testValuesOfRunning: readers see the values of the running execution at once, with each commit.
 func testValuesOfRunning(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]
@@ -186,7 +186,7 @@ func testValuesOfRunning(t *testing.T, db *Database) {
 	s.valuesAre("a", map[string]string{"k": `2`})
 }
 
-// testValuesOfFormer: what an execution before has set is still there in the next.
+// testValuesOfFormer: the values that an execution has set are still there in the next.
 func testValuesOfFormer(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("a")[0]

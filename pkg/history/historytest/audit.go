@@ -10,11 +10,11 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
-// auditTests are about what is read to find out whether anything was lost.
+// auditTests are about the reads by which an audit finds lost messages.
 var auditTests = []test{
 	{"audit/values_of_several", auditValues},
 	{"audit/tombstones", auditTombstones},
-	{"audit/old_promises_are_seen_and_not_taken", auditPromises},
+	{"audit/old_entries_are_seen_and_not_taken", auditOutbox},
 }
 
 // auditValues: the values of many instances come at once, and those of a deleted one do not.
@@ -69,9 +69,9 @@ func auditTombstones(t *testing.T, db *Database) {
 	are()
 }
 
-// auditPromises: what is in the outbox can be looked at, oldest first, as often as somebody wants,
-// and a sweep finds it afterwards.
-func auditPromises(t *testing.T, db *Database) {
+// auditOutbox: a caller can read the outbox entries, oldest first, any number of times, and a sweep
+// finds them afterwards.
+func auditOutbox(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 3 {
 		a := NewActor(fmt.Sprint("a", i))
@@ -80,14 +80,14 @@ func auditPromises(t *testing.T, db *Database) {
 	}
 	old := func(age time.Duration, limit, want int) {
 		t.Helper()
-		got, err := s.OldPromises(s.ctx(), s.clock.Now().Add(-age), limit)
+		got, err := s.OldOutbox(s.ctx(), s.clock.Now().Add(-age), limit)
 		if err != nil || len(got) != want {
-			t.Fatalf("%d promises are older than %v (%v), want %d", len(got), age, err, want)
+			t.Fatalf("%d outbox entries are older than %v (%v), want %d", len(got), age, err, want)
 		}
 		for i, p := range got {
 			if id := fmt.Sprint("message-", i); p.Err != nil || len(p.Messages) != 1 ||
 				p.Messages[0].Header[events.HeaderMsgID][0] != id {
-				t.Fatalf("promise %d is %+v", i, p)
+				t.Fatalf("outbox entry %d is %+v", i, p)
 			}
 		}
 	}
@@ -97,10 +97,10 @@ func auditPromises(t *testing.T, db *Database) {
 		old(2*time.Minute-time.Second, 10, 2)
 		old(time.Hour, 10, 0)
 	}
-	taken, err := s.TakePromises(s.ctx(),
-		history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
+	taken, err := s.LeaseOutbox(s.ctx(),
+		history.Lease{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
 	if err != nil || len(taken) != 3 {
-		t.Fatalf("%d promises were taken over (%v), want 3", len(taken), err)
+		t.Fatalf("%d outbox entries were leased (%v), want 3", len(taken), err)
 	}
-	old(0, 10, 3) // nobody has removed them yet
+	old(0, 10, 3) // they are leased, but not removed
 }

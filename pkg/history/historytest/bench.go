@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -44,7 +45,7 @@ func benchCommit(b *testing.B, db *Database, size int) {
 	ctx := context.Background()
 	s := db.Open(b, Options{})
 	actors := make([]*Actor, size)
-	var published []history.PromiseKey
+	var published []history.OutboxKey
 	var spent cost
 	rows := 0
 	for n := range b.N {
@@ -78,7 +79,7 @@ func benchCommit(b *testing.B, db *Database, size int) {
 				b.Fatal(o)
 			}
 		}
-		published = r.Promises
+		published = r.Entries
 	}
 	seconds := b.Elapsed().Seconds()
 	b.ReportMetric(float64(rows)/seconds, "rows/s")
@@ -86,7 +87,7 @@ func benchCommit(b *testing.B, db *Database, size int) {
 	spent.report(b, float64(b.N)*float64(size)/2)
 }
 
-// cost is what committing takes, beside time.
+// cost is the cost of commits, beside time.
 type cost struct {
 	server, own time.Duration // of CPU
 	objects     uint64        // that were allocated
@@ -108,7 +109,7 @@ func (c *cost) add(after, before cost) {
 	c.objects += after.objects - before.objects
 }
 
-// report says what one orchestration took.
+// report reports the cost of one orchestration.
 func (c *cost) report(b *testing.B, orchestrations float64) {
 	micro := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / orchestrations }
 	if c.server > 0 {
@@ -122,7 +123,7 @@ func (c *cost) report(b *testing.B, orchestrations float64) {
 
 // finish is the second round of a one-activity orchestration.
 func (a *Actor) finish() *round.Turn {
-	t := a.Say(&events.ActivityCompleted{Schedule: 2, Result: events.Payload(`{"receipt":"r-1"}`)})
+	t := a.Say(&events.ActivityCompleted{Schedule: 2, Result: codec.Payload(`{"receipt":"r-1"}`)})
 	before := a.before
 	end := a.Complete(`{"receipt":"r-1"}`)
 	t.Executions[0].Events = append(t.Executions[0].Events, end.Executions[0].Events...)
@@ -140,7 +141,7 @@ func benchLoad(b *testing.B, db *Database, length int64) {
 		var facts []events.Fact
 		for range min(1000, length-a.Row.LastEvent) {
 			facts = append(facts,
-				&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(`{"sku":"a1","n":100}`)})
+				&events.EventReceived{Wait: 1, Name: "note", Data: codec.Payload(`{"sku":"a1","n":100}`)})
 		}
 		turns = append(turns, a.Say(facts...))
 	}
@@ -231,7 +232,7 @@ func timed(b *testing.B, before, f func()) {
 func benchList(b *testing.B, db *Database, f history.Filter, behind int) {
 	ctx := context.Background()
 	s := db.Open(b, Options{})
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	var p history.Page
 	page := func() history.InstanceList {
 		list, err := s.List(ctx, f, p)
@@ -252,7 +253,7 @@ func benchOverdue(b *testing.B, db *Database, due int) {
 	clock := NewClock()
 	clock.Advance(time.Duration(due) * 24 * time.Hour / 2) // marks have gone on with the clock of the one before
 	s := db.Open(b, Options{Now: clock.Now})
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	id := 0
 	prepare := func() {
 		clock.Advance(time.Minute)
@@ -268,8 +269,8 @@ func benchOverdue(b *testing.B, db *Database, due int) {
 	}
 	timed(b, prepare, func() {
 		now := clock.Now()
-		list, err := s.TakeOverdue(ctx,
-			history.Take{Before: now.Add(time.Minute), Until: now.Add(1000 * 24 * time.Hour), Limit: 1000})
+		list, err := s.LeaseOverdue(ctx,
+			history.Lease{Before: now.Add(time.Minute), Until: now.Add(1000 * 24 * time.Hour), Limit: 1000})
 		if err != nil || len(list) != due {
 			b.Fatal(len(list), due, err)
 		}

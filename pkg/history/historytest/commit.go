@@ -11,22 +11,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// commitTests are about what a commit stores, and what it refuses.
+// commitTests are about the turns that a commit stores, and those that it refuses.
 var commitTests = []test{
 	{"atomicity/atomicity_failure_rollback", nothingOfUnstorable},
 	{"atomicity/multi_operation_atomic_ack", allAtOnce},
 	{"atomicity/lock_released_only_on_successful_ack", sameTurnAfterFailure},
 	{"atomicity/concurrent_ack_prevention", oneOfManyWins},
-	{"atomicity/promises_and_values_come_with_their_turn", promisesAndValues},
+	{"atomicity/entries_and_values_come_with_their_turn", entriesAndValues},
 	{"error_handling/invalid_lock_token_on_ack", versionThatNeverWas},
 	{"error_handling/duplicate_event_id_rejection", eventTwice},
 	{"error_handling/missing_instance_metadata", rowWithoutNames},
-	{"error_handling/corrupted_serialization_data", corruptPromise},
+	{"error_handling/corrupted_serialization_data", corruptEntry},
 	{"error_handling/lock_expiration_during_ack", overtaken},
 	{"error_handling/wrong_batches", wrongBatches},
 	{"error_handling/unstorable_among_others", unstorableAmongOthers},
@@ -34,7 +35,7 @@ var commitTests = []test{
 	{"error_handling/cancelled_before", cancelledBefore},
 	{"error_handling/cancelled_during", cancelledDuring},
 	{"instance_creation/instance_creation_via_metadata", bornAtFirstCommit},
-	{"instance_creation/no_instance_creation_on_enqueue", promisedStart},
+	{"instance_creation/no_instance_creation_on_enqueue", storedStart},
 	{"instance_creation/null_version_handling", versionLater},
 	{"instance_creation/sub_orchestration_instance_creation", childIsBorn},
 	{"instance_creation/child_beside_its_parent", childBesideParent},
@@ -57,7 +58,7 @@ var commitTests = []test{
 
 // plant puts a row of history where an instance's next event belongs, so that the database does not
 // take its next turn.
-func (s *store) plant(a *Actor) {
+func (s *rounds) plant(a *Actor) {
 	s.Helper()
 	s.db.Exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
 		"$2, $3, $4, $4, $5)",
@@ -87,11 +88,11 @@ func nothingOfUnstorable(t *testing.T, db *Database) {
 		}
 	}
 	s.same(before)
-	s.nobody("b")
+	s.absent("b")
 	s.hasValues("a", map[string]history.Value{"k": value("1", 1, Began), "l": value("2", 1, Began)})
 	s.hasValues("b", nil)
 	s.status("a", 0, history.CustomStatus{})
-	s.promises(0)
+	s.entries(0)
 	if due := s.overdue(24 * time.Hour); len(due) > 0 {
 		t.Fatal(due)
 	}
@@ -103,11 +104,11 @@ func nothingOfUnstorable(t *testing.T, db *Database) {
 	s.commit(turns...)
 	s.same(a)
 	s.same(b)
-	s.promises(1)
+	s.entries(1)
 }
 
-// allAtOnce shows that whoever reads while turns are committed sees the whole of a turn or nothing:
-// row, history, status and value rise together.
+// allAtOnce shows that a reader sees the whole of a turn or nothing while turns are committed: row,
+// history, status and value rise together.
 func allAtOnce(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	reader := s
@@ -145,22 +146,22 @@ func allAtOnce(t *testing.T, db *Database) {
 		}
 		turn := Together(append(turns, a.SetStatus(fmt.Sprint(n)), a.Set("n", fmt.Sprint(n)))...)
 		Sends(turn, fmt.Sprint("m", n), "other")
-		if r := s.commit(turn); len(r.Promises) != 1 {
-			t.Fatal(r.Promises)
+		if r := s.commit(turn); len(r.Entries) != 1 {
+			t.Fatal(r.Entries)
 		}
 	}
 	close(done)
 	readers.Wait()
 	s.same(a)
-	s.status("a", 0, history.CustomStatus{Data: events.Payload("49"), Version: a.Row.CustomStatusVersion,
+	s.status("a", 0, history.CustomStatus{Data: codec.Payload("49"), Version: a.Row.CustomStatusVersion,
 		Changed: true})
 	s.hasValues("a", map[string]history.Value{"n": value("49", 6, Began)})
-	s.promises(50)
+	s.entries(50)
 }
 
-// promisesAndValues shows that what a turn promises and the values it sets are there as soon as the
-// turn is, and not before it.
-func promisesAndValues(t *testing.T, db *Database) {
+// entriesAndValues shows that the messages of a turn and the values it sets are there as soon as
+// the turn is, and not before it.
+func entriesAndValues(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	reader := s
 	if db.Shared {
@@ -177,8 +178,8 @@ func promisesAndValues(t *testing.T, db *Database) {
 	done := make(chan struct{})
 	var readers sync.WaitGroup
 	readers.Go(func() {
-		look := func() (promised, value int, err error) {
-			promised, err = reader.CountPromises(context.Background(), 2*turns)
+		look := func() (stored, value int, err error) {
+			stored, err = reader.CountOutbox(context.Background(), 2*turns)
 			if err != nil {
 				return 0, 0, err
 			}
@@ -187,7 +188,7 @@ func promisesAndValues(t *testing.T, db *Database) {
 				return 0, 0, err
 			}
 			value, err = strconv.Atoi(string(v.Data))
-			return promised - 1, value, err
+			return stored - 1, value, err
 		}
 		for more := true; more; {
 			select {
@@ -195,17 +196,18 @@ func promisesAndValues(t *testing.T, db *Database) {
 				more = false // one last time
 			default:
 			}
-			promised1, value1, err1 := look()
+			stored1, value1, err1 := look()
 			known, err := reader.Load(context.Background(), []string{"a"}, nil)
-			promised2, value2, err2 := look()
+			stored2, value2, err2 := look()
 			if err := errors.Join(err1, err, err2); err != nil {
 				t.Error(err)
 				return
 			}
 			n, err := strconv.Atoi(string(known[0].Row.CustomStatus))
-			if err != nil || promised1 > n || value1 > n || promised2 < n || value2 < n {
-				t.Errorf("turn %d: before, %d turns had promised and the value was %d; afterwards %d and %d (%v)", n,
-					promised1, value1, promised2, value2, err)
+			if err != nil || stored1 > n || value1 > n || stored2 < n || value2 < n {
+				t.Errorf("turn %d: before, %d turns had an outbox entry and the value was %d; afterwards %d and %d "+
+					"(%v)", n,
+					stored1, value1, stored2, value2, err)
 				return
 			}
 		}
@@ -215,7 +217,7 @@ func promisesAndValues(t *testing.T, db *Database) {
 	}
 	close(done)
 	readers.Wait()
-	s.promises(turns)
+	s.entries(turns)
 }
 
 // sameTurnAfterFailure shows that a commit that failed leaves the instance where it was: the same
@@ -252,7 +254,7 @@ func oneOfManyWins(t *testing.T, db *Database) {
 		var all sync.WaitGroup
 		for i := range rivals {
 			rivals[i] = a.Clone()
-			turn := rivals[i].Say(&events.EventReceived{Wait: 1, Name: "rival", Data: events.Payload(fmt.Sprint(i))})
+			turn := rivals[i].Say(&events.EventReceived{Wait: 1, Name: "rival", Data: codec.Payload(fmt.Sprint(i))})
 			if n%2 == 1 {
 				turn = Together(turn, rivals[i].Remove("k")) // committed in another way
 			}
@@ -288,8 +290,8 @@ func oneOfManyWins(t *testing.T, db *Database) {
 
 // ---- Errors.
 
-// versionThatNeverWas shows that a turn is refused that was decided on something that never was,
-// and that the answer tells what is there instead.
+// versionThatNeverWas shows that the store refuses a turn that was decided on a version that never
+// existed, and that the answer has the actual version.
 func versionThatNeverWas(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(a.Start())
@@ -303,7 +305,7 @@ func versionThatNeverWas(t *testing.T, db *Database) {
 	if o := s.refused(history.Conflict, b.Note()); o.Actual != (round.RowVersion{}) {
 		t.Fatalf("told %+v of an instance that does not exist", o.Actual)
 	}
-	s.nobody("b")
+	s.absent("b")
 	if o := s.refused(history.Conflict, NewActor("a").Start()); o.Actual != a.Row.RowVersion() {
 		t.Fatalf("told %+v, it stands at %+v", o.Actual, a.Row.RowVersion())
 	}
@@ -359,8 +361,8 @@ func overtaken(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// wrongBatches shows that mistakes of the caller are errors that nobody should try again, and that
-// nothing of such a batch is stored.
+// wrongBatches shows that mistakes of the caller are permanent errors, and that nothing of such a
+// batch is stored.
 func wrongBatches(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -399,10 +401,10 @@ func wrongBatches(t *testing.T, db *Database) {
 		if err == nil || history.ClassOf(err) != history.Permanent {
 			t.Errorf("%s: %v (%v)", name, err, history.ClassOf(err))
 		}
-		s.nobody("b")
+		s.absent("b")
 	}
 	s.same(a)
-	s.promises(0)
+	s.entries(0)
 }
 
 // unstorableAmongOthers shows that a turn that the database does not take does not hold back the
@@ -431,35 +433,35 @@ func unstorableAmongOthers(t *testing.T, db *Database) {
 		}
 		for i, a := range actors {
 			if i == bad {
-				s.nobody(a.ID)
+				s.absent(a.ID)
 			} else {
 				s.same(a)
 			}
 		}
-		if got := s.messages(s.take(100, time.Hour)); len(got) != size-1 {
-			t.Fatalf("%d messages were promised by %d turns: %v", len(got), size-1, got)
+		if got := s.messages(s.lease(100, time.Hour)); len(got) != size-1 {
+			t.Fatalf("%d messages were stored by %d turns: %v", len(got), size-1, got)
 		}
-		if err := s.RemovePromises(s.ctx(), r.Promises); err != nil {
+		if err := s.RemoveOutbox(s.ctx(), r.Entries); err != nil {
 			t.Fatal(err)
 		}
-		s.promises(0) // the result has named all of them
+		s.entries(0) // the result has named all of them
 	}
 }
 
-// unstorableAndPublished shows that kept promises are removed with a batch of which the database
-// does not take anything.
+// unstorableAndPublished shows that published outbox entries are removed with a batch of which the
+// database does not take anything.
 func unstorableAndPublished(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	r := s.commit(a.StartAndCall())
 	s.plant(b)
 	batch := Batch(t, b.Start())
-	batch.Published = r.Promises
+	batch.Published = r.Entries
 	got, err := s.Commit(s.ctx(), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.verdicts(got, history.Unstorable)
-	s.promises(0)
+	s.entries(0)
 }
 
 // cancelledBefore shows that a context that has ended stops everything before it begins.
@@ -468,15 +470,15 @@ func cancelledBefore(t *testing.T, db *Database) {
 	s.commit(a.StartAndCall())
 	ctx, cancel := context.WithCancel(s.ctx())
 	cancel()
-	take := history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10}
+	take := history.Lease{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10}
 	calls := map[string]func() error{
-		"commit":       func() error { _, err := s.Commit(ctx, Batch(t, a.Clone().Note())); return err },
-		"load":         func() error { _, err := s.Load(ctx, []string{"a"}, nil); return err },
-		"take":         func() error { _, err := s.TakePromises(ctx, take); return err },
-		"remove":       func() error { return s.RemovePromises(ctx, []history.PromiseKey{{ID: 1}}) },
-		"count":        func() error { _, err := s.CountPromises(ctx, 10); return err },
-		"take overdue": func() error { _, err := s.TakeOverdue(ctx, take); return err },
-		"ping":         func() error { return s.Ping(ctx) },
+		"commit":        func() error { _, err := s.Commit(ctx, Batch(t, a.Clone().Note())); return err },
+		"load":          func() error { _, err := s.Load(ctx, []string{"a"}, nil); return err },
+		"take":          func() error { _, err := s.LeaseOutbox(ctx, take); return err },
+		"remove":        func() error { return s.RemoveOutbox(ctx, []history.OutboxKey{{ID: 1}}) },
+		"count":         func() error { _, err := s.CountOutbox(ctx, 10); return err },
+		"lease overdue": func() error { _, err := s.LeaseOverdue(ctx, take); return err },
+		"ping":          func() error { return s.Ping(ctx) },
 	}
 	for name, call := range calls {
 		if err := call(); err == nil || history.ClassOf(err) != history.Retry {
@@ -484,12 +486,12 @@ func cancelledBefore(t *testing.T, db *Database) {
 		}
 	}
 	s.same(a)
-	s.promises(1)
+	s.entries(1)
 }
 
-// cancelledDuring shows that a commit that runs out of time at any moment tells the truth: what it
-// says is not stored is not there, what it says is stored is, and what it does not know is there as
-// a whole or not at all.
+// cancelledDuring shows that the error of a commit that runs out of time at any moment is true: a
+// turn that it reports as not stored is not there, one that it reports as stored is, and one of
+// ambiguous outcome is there as a whole or not at all.
 func cancelledDuring(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -514,8 +516,8 @@ func cancelledDuring(t *testing.T, db *Database) {
 		case history.Retry, history.Contended:
 			a = before
 		case history.Ambiguous:
-			// It may still be under way. A turn on the old version waits for it, and tells who was
-			// first.
+			// The commit may still be in flight. A turn on the old version waits for it, and shows
+			// which of the two was first.
 			if s.try(before.Note()).Outcomes[0].Status == history.Committed {
 				a = before
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -32,14 +33,14 @@ const (
 	raceSends     = "sent"
 )
 
-// writers is what many writers do to the same instances, and what each of them was told about it.
+// writers has the turns of many writers on the same instances, and the outcomes they received.
 type writers struct {
 	*testing.T
 	stores []history.Store
 
 	mu       sync.Mutex
-	taken    map[eventKey][]string // what was stored as each event, by those whose turns were taken
-	sent     map[string]bool       // the messages that turns promised which were taken
+	taken    map[eventKey][]string // each event as the turns that were taken have it, encoded
+	sent     map[string]bool       // the messages of turns that were taken
 	deleted  map[string]bool       // instances that were deleted at least once
 	verdicts map[history.CommitStatus]int
 	turns    atomic.Int64
@@ -51,8 +52,8 @@ type eventKey struct {
 	execution, event      int64
 }
 
-// manyWriters lets 16 writers, of up to four processes, commit batches that overlap, while somebody
-// deletes instances and others read and sweep. Afterwards each history is dense and in order, each
+// manyWriters lets 16 writers, of up to four processes, commit batches that overlap, while other
+// goroutines delete instances, read and sweep. Afterwards each history is dense and in order, each
 // event has exactly one winner, and nothing that was taken is lost.
 func manyWriters(t *testing.T, db *Database) {
 	r := &writers{T: t, taken: make(map[eventKey][]string), sent: make(map[string]bool), deleted: make(map[string]bool),
@@ -64,7 +65,11 @@ func manyWriters(t *testing.T, db *Database) {
 	for range processes {
 		r.stores = append(r.stores, db.Open(t, Options{}))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), *raceTime)
+	during := *raceTime
+	if testing.Short() {
+		during = min(during, time.Second)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
 	began := time.Now()
 	var all sync.WaitGroup
@@ -83,7 +88,7 @@ func manyWriters(t *testing.T, db *Database) {
 			t.Error(err)
 		}
 	}
-	r.check(&store{TB: t, Store: r.stores[0], db: db, clock: &Clock{time.Now()}})
+	r.check(newStore(t, r.stores[0], db, &Clock{time.Now()}))
 	t.Logf("%d turns in %v: %v, %d instances were deleted in between, %d executions pruned",
 		r.turns.Load(), took.Round(time.Millisecond), r.verdicts, len(r.deleted), r.pruned.Load())
 	if r.verdicts[history.Committed] < raceWriters || r.verdicts[history.Conflict] == 0 {
@@ -109,7 +114,7 @@ func mortal(id string) bool {
 func (r *writers) write(ctx context.Context, w int) {
 	random := rand.New(rand.NewPCG(uint64(w), 7))
 	s := r.stores[w%len(r.stores)]
-	var published []history.PromiseKey
+	var published []history.OutboxKey
 	for n := 0; ctx.Err() == nil; n++ {
 		var ids []string
 		for _, i := range random.Perm(raceInstances)[:1+random.IntN(raceBatch)] {
@@ -142,12 +147,12 @@ func (r *writers) write(ctx context.Context, w int) {
 	}
 }
 
-// racersTurn takes an instance further in one of many ways. The tag is written into every event, so
-// that it is known who has written it.
+// racersTurn decides one of many turns for an instance. It writes the tag into every event, so that
+// the test knows the writer of each.
 func racersTurn(k round.Known, random *rand.Rand, tag string) *round.Turn {
 	a := Resume(k, Began)
 	note := func() *round.Turn {
-		return a.Say(&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(`"` + tag + `"`)})
+		return a.Say(&events.EventReceived{Wait: 1, Name: "note", Data: codec.Payload(`"` + tag + `"`)})
 	}
 	var t *round.Turn
 	switch {
@@ -170,8 +175,8 @@ func racersTurn(k round.Known, random *rand.Rand, tag string) *round.Turn {
 	return Sends(t, tag, raceSends)
 }
 
-// record remembers what a writer was told.
-func (r *writers) record(batch history.Batch, result history.Result) []history.PromiseKey {
+// record records the outcomes that a writer received.
+func (r *writers) record(batch history.Batch, result history.Result) []history.OutboxKey {
 	r.turns.Add(int64(len(batch.Turns)))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +204,7 @@ func (r *writers) record(batch history.Batch, result history.Result) []history.P
 			r.Errorf("the turn of %q: %v %v", t.Instance, o.Status, o.Err)
 		}
 	}
-	return result.Promises
+	return result.Entries
 }
 
 func encoded(tb testing.TB, e events.Event) string {
@@ -256,8 +261,8 @@ func (r *writers) watch(ctx context.Context) {
 			func() error { _, err := s.Tidy(seen); return err },
 			func() error { _, err := s.Metrics(seen); return err },
 			func() error {
-				_, err := s.TakeOverdue(seen,
-					history.Take{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10})
+				_, err := s.LeaseOverdue(seen,
+					history.Lease{Before: Began.Add(time.Hour), Until: Began.Add(2 * time.Hour), Limit: 10})
 				return err
 			},
 		} {
@@ -269,7 +274,7 @@ func (r *writers) watch(ctx context.Context) {
 	}
 }
 
-// check compares what is stored with what the writers were told.
+// check compares the stored rows with the outcomes that the writers received.
 func (r *writers) check(s *store) {
 	for key, winners := range r.taken {
 		if len(winners) != 1 {
@@ -281,7 +286,7 @@ func (r *writers) check(s *store) {
 		stored += r.checkInstance(s, r.name(i))
 	}
 	r.Logf("%d events were taken, %d are stored", len(r.taken), stored)
-	r.checkPromises(s)
+	r.checkOutbox(s)
 }
 
 // checkInstance checks each execution of an instance: reading a history fails if there is a gap in
@@ -321,22 +326,22 @@ func (r *writers) checkInstance(s *store, id string) (stored int) {
 	return len(kept)
 }
 
-// checkPromises checks that what is left in the outbox was promised by turns that were taken, each
+// checkOutbox checks that the messages left in the outbox are of turns that were taken, each
 // message once.
-func (r *writers) checkPromises(s *store) {
+func (r *writers) checkOutbox(s *store) {
 	seen := make(map[string]bool)
 	for {
-		list := s.take(1000, time.Hour)
+		list := s.lease(1000, time.Hour)
 		if len(list) == 0 {
 			break
 		}
 		for _, id := range s.messages(list) {
 			if seen[id] || !r.sent[id] {
-				r.Errorf("message %s is there: seen before %v, promised by a turn that was taken %v", id,
+				r.Errorf("message %s is there: seen before %v, of a turn that was taken %v", id,
 					seen[id], r.sent[id])
 			}
 			seen[id] = true
 		}
 	}
-	r.Logf("%d messages were promised, %d are in the outbox", len(r.sent), len(seen))
+	r.Logf("%d messages were stored, %d are in the outbox", len(r.sent), len(seen))
 }

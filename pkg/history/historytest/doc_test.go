@@ -3,8 +3,6 @@ package historytest
 import (
 	_ "embed"
 	"fmt"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,14 +11,14 @@ import (
 	"testing"
 )
 
-// This file keeps the tables of the package's comment true as far as a test can: every behaviour
-// has its line, and what a line names exists. Whether a test really shows what its line says, only
-// a reader can check.
+// This file keeps the tables of testdata/behaviours.txt true as far as a test can: every behaviour
+// has its line, and each test that a line names exists. Whether a test really shows the behaviour,
+// only a reader can check.
 
-//go:embed doc.go
-var docFile string
+//go:embed testdata/behaviours.txt
+var behaviours string
 
-// sections are those that the comment must have, in this order, with the number of their lines.
+// sections are those that the tables must have, in this order, with the number of their lines.
 var sections = []section{
 	{"5.1", "atomicity", 4},
 	{"5.2", "error_handling", 5},
@@ -49,21 +47,17 @@ type section struct {
 	lines        int
 }
 
-// places are who may show a behaviour; "not" is nobody.
+// places are the parts that may show a behaviour; "not" stands for none.
 var places = []string{"store", "core", "bus", "worker", "orchestrator", "not"}
 
-// known is what a line may name.
+// known reports which tests exist, so that a line may name them.
 type known struct {
 	store func(name string) bool // a test of this suite
 	core  func(name string) bool // a test function, or the file of a scenario
 }
 
 func TestTables(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "doc.go", docFile, parser.ParseComments|parser.PackageClauseOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, problem := range checkTables(file.Doc.Text(), sections, known{store: inSuite(), core: inCore(t)}) {
+	for _, problem := range checkTables(behaviours, sections, known{store: inSuite(), core: inCore(t)}) {
 		t.Error(problem)
 	}
 }
@@ -111,11 +105,11 @@ var (
 	tableLine    = regexp.MustCompile(`^\t(\S+(?: \S+)*) {2,}(\S.*)$`)
 )
 
-// checkTables lists what is wrong with the tables of a comment.
-func checkTables(comment string, want []section, known known) (bad []string) {
+// checkTables lists the mistakes in tables.
+func checkTables(tables string, want []section, known known) (bad []string) {
 	var got []section
 	var seen map[string]bool
-	for line := range strings.Lines(comment) {
+	for line := range strings.Lines(tables) {
 		line = strings.TrimRight(line, "\n")
 		if m := tableHeading.FindStringSubmatch(line); m != nil {
 			got = append(got, section{number: m[1], name: m[2]})
@@ -148,8 +142,8 @@ func checkTables(comment string, want []section, known known) (bad []string) {
 	return bad
 }
 
-// checkShown lists what is wrong with what a line says about who shows it: parts with a semicolon
-// between them, each a place and what is there.
+// checkShown lists the mistakes in the second column of a line: parts with a semicolon between
+// them, each a place and its tests, or a sentence.
 func checkShown(shown string, known known) (bad []string) {
 	var seen []string
 	for part := range strings.SplitSeq(shown, "; ") {
@@ -178,7 +172,7 @@ func checkShown(shown string, known known) (bad []string) {
 	return bad
 }
 
-// TestTablesAreChecked makes sure that the check finds what it is there to find, and nothing else.
+// TestTablesAreChecked shows that the check finds each kind of mistake, and nothing else.
 func TestTablesAreChecked(t *testing.T) {
 	known := known{
 		store: func(name string) bool { return name == "a/b" || name == "a/c" },

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -16,14 +17,14 @@ import (
 // start said.
 func bornAtFirstCommit(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	s.nobody("a")
+	s.absent("a")
 	turn := a.StartAndCall(WithName("fulfil", "2.1.0"), WithAttributes(map[string]string{"region": "eu", "": "empty"}),
 		func(x *events.Started) {
 			x.Trace, x.Engine = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 7
 		})
 	turn.Row.Fresh, turn.Row.Unread = true, 3
 	a.Row = turn.Row
-	s.nobody("a")
+	s.absent("a")
 	s.commit(turn)
 	s.same(a)
 	if info := s.info("a"); !info.CreatedAt.Equal(Began) || info.Problem != nil {
@@ -31,15 +32,15 @@ func bornAtFirstCommit(t *testing.T, db *Database) {
 	}
 }
 
-// promisedStart shows that promising to start an instance does not make it.
-func promisedStart(t *testing.T, db *Database) {
+// storedStart shows that storing the start of an instance in the outbox does not make it.
+func storedStart(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	turn := a.Start()
 	turn.Messages = append(turn.Messages, events.Message{ID: "start-b", Instance: "b",
-		Content: &events.Start{Orchestration: "orders", Input: events.Payload("1")}})
+		Content: &events.Start{Orchestration: "orders", Input: codec.Payload("1")}})
 	s.commit(turn)
-	s.promises(1)
-	s.nobody("b")
+	s.entries(1)
+	s.absent("b")
 }
 
 // versionLater shows that a version may be unknown at first, and become known with a later turn.
@@ -62,7 +63,7 @@ func childIsBorn(t *testing.T, db *Database) {
 	turn.Messages = append(turn.Messages,
 		events.Message{ID: "start-child", Instance: "child", Content: &events.Start{Orchestration: "orders"}})
 	s.commit(turn)
-	s.nobody("child")
+	s.absent("child")
 	s.commit(c.Start(WithParent(p)))
 	s.same(c)
 	s.commit(c.Note())
@@ -115,7 +116,7 @@ func executionsApart(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// latestExecution shows that what is loaded and read without saying more is the newest execution.
+// latestExecution shows that a load, and a read that names no execution, return the newest one.
 func latestExecution(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())

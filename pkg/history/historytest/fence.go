@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -90,18 +91,18 @@ func conflictsAreAlone(t *testing.T, db *Database) {
 	for _, a := range actors {
 		s.same(a)
 	}
-	if got := s.messages(s.take(100, time.Hour)); len(got) != 8 {
-		t.Fatalf("8 turns have promised %v", got)
+	if got := s.messages(s.lease(100, time.Hour)); len(got) != 8 {
+		t.Fatalf("8 turns have stored %v", got)
 	}
 }
 
-// publishedOnly shows that a commit removes the promises it is told of, and no others, even if all
-// its turns are refused, or there are none.
+// publishedOnly shows that a commit removes the outbox entries that it names, and no others, even
+// if all its turns are refused, or there are none.
 func publishedOnly(t *testing.T, db *Database) {
 	s := open(t, db)
-	var keys []history.PromiseKey
+	var keys []history.OutboxKey
 	for i := range 4 {
-		keys = append(keys, s.commit(NewActor(fmt.Sprint("a", i)).StartAndCall()).Promises...)
+		keys = append(keys, s.commit(NewActor(fmt.Sprint("a", i)).StartAndCall()).Entries...)
 	}
 	if len(keys) != 4 {
 		t.Fatal(keys)
@@ -114,19 +115,19 @@ func publishedOnly(t *testing.T, db *Database) {
 		if _, err := s.Commit(s.ctx(), batch); err != nil {
 			t.Fatal(err)
 		}
-		s.promises(3 - i)
+		s.entries(3 - i)
 	}
-	if left := s.take(10, time.Hour); len(left) != 1 || left[0].Key != keys[3] {
+	if left := s.lease(10, time.Hour); len(left) != 1 || left[0].Key != keys[3] {
 		t.Fatalf("left is %+v, want %+v", left, keys[3])
 	}
 	if r, err := s.Commit(s.ctx(), history.Batch{Published: keys}); err != nil || len(r.Outcomes) > 0 ||
-		len(r.Promises) > 0 {
+		len(r.Entries) > 0 {
 		t.Fatal(r, err)
 	}
 	if r, err := s.Commit(s.ctx(), history.Batch{}); err != nil || len(r.Outcomes) > 0 {
 		t.Fatal(r, err)
 	}
-	s.promises(0)
+	s.entries(0)
 }
 
 // manyOnOne shows that many writers of one instance make one history: each event has one writer,
@@ -145,7 +146,7 @@ func manyOnOne(t *testing.T, db *Database) {
 					return
 				}
 				turn := Resume(known[0], Began).Say(&events.EventReceived{Wait: 1, Name: "note",
-					Data: events.Payload(fmt.Sprint(w*each + n))})
+					Data: codec.Payload(fmt.Sprint(w*each + n))})
 				r, err := s.Commit(context.Background(), Batch(t, turn))
 				if err != nil {
 					t.Error(err)
@@ -168,8 +169,7 @@ func manyOnOne(t *testing.T, db *Database) {
 }
 
 // eachItsOwn shows that owners of different instances are not in each other's way: all begin at the
-// same moment, and each finds its instance and has its turn taken, without ever being told that
-// somebody else was first.
+// same moment, and each finds its instance and has its turn taken, without any conflict.
 func eachItsOwn(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	stores := []*store{s, other}
@@ -204,8 +204,8 @@ func eachItsOwn(t *testing.T, db *Database) {
 	}
 }
 
-// manyOnMany shows that many who want to take the same instances to their ends, in batches and at
-// the same moments, do so once for each: one turn is taken, and what it promises is promised once.
+// manyOnMany shows that each instance ends once if many writers want to end the same instances, in
+// batches and at the same moments: one turn is taken, and its messages are stored once.
 func manyOnMany(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	stores := []*store{s, other}
@@ -263,21 +263,23 @@ func manyOnMany(t *testing.T, db *Database) {
 			t.Fatalf("%q was taken to its end %d times, and is %+v", id, taken[id], k)
 		}
 	}
-	promised := s.messages(s.take(1000, time.Hour))
-	slices.Sort(promised)
-	if !slices.Equal(promised, ids) {
-		t.Fatalf("promised are %q", promised)
+	stored := s.messages(s.lease(1000, time.Hour))
+	slices.Sort(stored)
+	if !slices.Equal(stored, ids) {
+		t.Fatalf("stored are %q", stored)
 	}
 }
 
-// takenOver shows that after an owner has died another one loads the instance and goes on, and that
-// what the first one still had under way is refused.
+// takenOver shows that after an owner has died, another one loads the instance and continues it,
+// and that the store refuses turns of the first one that were still in flight.
 func takenOver(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
 	late := a.Clone().everything()
 	if !db.Shared {
-		s.Close()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	second := open(t, db)
 	second.same(a)

@@ -18,10 +18,10 @@ import (
 // Fixtures are databases as released versions have left them. Later versions must be able to read
 // them and to go on with them.
 //
-//	Fill       makes what is in one, with the newest version; only ever add to it
-//	Reading    is what is read from a store, to keep it beside the fixture
-//	Compare    checks that all is still read that was read once
-//	GoOn       takes everything further
+//	Fill       creates the contents of a fixture, with the newest version; only ever add to it
+//	Reading    is all that a reader gets from a store, to keep it beside the fixture
+//	Compare    checks that a reader still gets all that it once got
+//	GoOn       continues every instance
 
 // FixtureNow is when a fixture is filled and read.
 var FixtureNow = Began.Add(24 * time.Hour)
@@ -50,9 +50,9 @@ func Fill(tb testing.TB, s history.Store) {
 	f.commit(buried.StartAndCall())
 	_, err := s.Delete(tb.Context(), []string{"buried"}, history.Deletion{Force: true})
 	f.ok(err)
-	_, err = s.TakePromises(tb.Context(), f.take(Began.Add(-time.Hour)))
+	_, err = s.LeaseOutbox(tb.Context(), f.lease(Began.Add(-time.Hour)))
 	f.ok(err)
-	_, err = s.TakeOverdue(tb.Context(), f.take(Began.Add(-time.Hour)))
+	_, err = s.LeaseOverdue(tb.Context(), f.lease(Began.Add(-time.Hour)))
 	f.ok(err)
 	jobstest.Fill(tb, queuesOf(s))
 }
@@ -147,7 +147,7 @@ func compare(tb testing.TB, path string, got, want any) {
 	}
 }
 
-// GoOn takes what is in a fixture further.
+// GoOn commits further turns to the instances of a fixture.
 func GoOn(tb testing.TB, s history.Store) {
 	tb.Helper()
 	ctx, f := tb.Context(), fixture{tb, s}
@@ -165,11 +165,11 @@ func GoOn(tb testing.TB, s history.Store) {
 	}
 	f.commit(NewActor("buried").Start(WithMessage("another")))
 
-	promises, err := s.TakePromises(ctx, f.take(now.Add(time.Second)))
+	entries, err := s.LeaseOutbox(ctx, f.lease(now.Add(time.Second)))
 	f.ok(err)
-	var keys []history.PromiseKey
+	var keys []history.OutboxKey
 	ids := make(map[string]bool)
-	for _, p := range promises {
+	for _, p := range entries {
 		f.ok(p.Err)
 		keys = append(keys, p.Key)
 		for _, m := range p.Messages {
@@ -179,10 +179,10 @@ func GoOn(tb testing.TB, s history.Store) {
 		}
 	}
 	if !ids["from-child"] {
-		tb.Errorf("what was promised is %v", ids)
+		tb.Errorf("in the outbox is %v", ids)
 	}
-	f.ok(s.RemovePromises(ctx, keys))
-	overdue, err := s.TakeOverdue(ctx, f.take(now.Add(time.Second)))
+	f.ok(s.RemoveOutbox(ctx, keys))
+	overdue, err := s.LeaseOverdue(ctx, f.lease(now.Add(time.Second)))
 	if err != nil || len(overdue) == 0 || overdue[0].Instance != "runs" {
 		tb.Errorf("overdue: %+v, %v", overdue, err)
 	}
@@ -227,8 +227,8 @@ func (f fixture) ok(err error) {
 	}
 }
 
-func (f fixture) take(before time.Time) history.Take {
-	return history.Take{Before: before, Until: FixtureNow.Add(time.Hour), Limit: 100}
+func (f fixture) lease(before time.Time) history.Lease {
+	return history.Lease{Before: before, Until: FixtureNow.Add(time.Hour), Limit: 100}
 }
 
 func (f fixture) commit(turns ...*round.Turn) {

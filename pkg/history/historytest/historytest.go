@@ -13,12 +13,12 @@ import (
 
 // Database is a fresh database of one kind, for one test.
 type Database struct {
-	// Open opens a store on it. What it opens is closed when the test ends. A store that is opened
+	// Open opens a store on it. The store is closed when the test ends. A store that is opened
 	// again finds what the one before has stored.
 	Open func(tb testing.TB, options Options) history.Store
 	// Shared says that several stores may be open at once, as of several processes.
 	Shared bool
-	// Volatile says that nothing is left of what a store had when it is closed.
+	// Volatile says that a store loses all its data when it is closed.
 	Volatile bool
 	// Marks says that sweeps begin from remembered marks.
 	Marks bool
@@ -26,7 +26,7 @@ type Database struct {
 	// semicolon between them if there are no parameters.
 	Exec func(tb testing.TB, statement string, args ...any)
 	// Hold runs a statement in a transaction that stays open until it is released, and is then
-	// rolled back; nil where that would stop everybody else.
+	// rolled back; nil where that would block all other writers.
 	Hold func(tb testing.TB, statement string, args ...any) (release func())
 	// SecondsAfter is an expression for the time that lies as many seconds behind a moment as a
 	// column says.
@@ -45,9 +45,11 @@ type Database struct {
 type Options struct {
 	// Now is the store's clock.
 	Now func() time.Time
+	// Observer gets the store's operations.
+	Observer history.Observer
 }
 
-// Clock is a clock that only moves when it is told to.
+// Clock is a clock that only moves when a test moves it.
 type Clock struct{ at time.Time }
 
 // NewClock makes a clock that stands where everything begins.
@@ -59,29 +61,63 @@ func (c *Clock) Now() time.Time { return c.at }
 // Advance moves the clock.
 func (c *Clock) Advance(d time.Duration) { c.at = c.at.Add(d) }
 
-// store is a store with a test around it: what should work fails the test if it does not.
+// store is a store with a test around it: an unexpected error of an operation fails the test. Its
+// parts follow the interfaces of the contract.
 type store struct {
+	*opened
+	*rounds
+	*outboxed
+	*sleepers
+	*reader
+	*remover
+}
+
+// opened is a store, with what a test has beside it.
+type opened struct {
 	testing.TB
 	history.Store
 	db    *Database
 	clock *Clock
 }
 
+type (
+	// rounds commits turns and loads instances: [history.Rounds].
+	rounds struct{ *opened }
+	// outboxed leases outbox entries: [history.Outbox].
+	outboxed struct{ *rounds }
+	// sleepers leases overdue instances: [history.Wakes].
+	sleepers struct{ *rounds }
+	// reader reads: [history.Reader].
+	reader struct{ *opened }
+	// remover deletes and prunes, and looks at what stays: [history.Remover].
+	remover struct {
+		*opened
+		*rounds
+		*reader
+	}
+)
+
 func open(tb testing.TB, db *Database) *store {
 	tb.Helper()
 	clock := NewClock()
-	return &store{TB: tb, Store: db.Open(tb, Options{Now: clock.Now}), db: db, clock: clock}
+	return newStore(tb, db.Open(tb, Options{Now: clock.Now}), db, clock)
 }
 
-// ctx bounds what a test waits for.
-func (s *store) ctx() context.Context {
+func newStore(tb testing.TB, s history.Store, db *Database, clock *Clock) *store {
+	o := &opened{tb, s, db, clock}
+	t, r := &rounds{o}, &reader{o}
+	return &store{o, t, &outboxed{t}, &sleepers{t}, r, &remover{o, t, r}}
+}
+
+// ctx bounds each wait of a test.
+func (s *opened) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	s.Cleanup(cancel)
 	return ctx
 }
 
 // commit commits turns, all of which must be taken.
-func (s *store) commit(turns ...*round.Turn) history.Result {
+func (s *rounds) commit(turns ...*round.Turn) history.Result {
 	s.Helper()
 	r := s.try(turns...)
 	for i, o := range r.Outcomes {
@@ -93,7 +129,7 @@ func (s *store) commit(turns ...*round.Turn) history.Result {
 }
 
 // try commits turns, some of which may be refused.
-func (s *store) try(turns ...*round.Turn) history.Result {
+func (s *rounds) try(turns ...*round.Turn) history.Result {
 	s.Helper()
 	r, err := s.Commit(s.ctx(), Batch(s.TB, turns...))
 	if err != nil {
@@ -106,7 +142,7 @@ func (s *store) try(turns ...*round.Turn) history.Result {
 }
 
 // refused commits one turn, which must be refused in one way.
-func (s *store) refused(want history.CommitStatus, turn *round.Turn) history.Outcome {
+func (s *rounds) refused(want history.CommitStatus, turn *round.Turn) history.Outcome {
 	s.Helper()
 	o := s.try(turn).Outcomes[0]
 	if o.Status != want {
@@ -116,7 +152,7 @@ func (s *store) refused(want history.CommitStatus, turn *round.Turn) history.Out
 }
 
 // load loads one instance.
-func (s *store) load(id string) round.Known {
+func (s *rounds) load(id string) round.Known {
 	s.Helper()
 	known, err := s.Load(s.ctx(), []string{id}, nil)
 	if err != nil {
@@ -128,8 +164,8 @@ func (s *store) load(id string) round.Known {
 	return known[0]
 }
 
-// same checks that the store has of an instance what the actor says, and nothing else.
-func (s *store) same(a *Actor) {
+// same checks that the store has exactly the data of the actor for an instance.
+func (s *rounds) same(a *Actor) {
 	s.Helper()
 	known := s.load(a.ID)
 	if known.Unreadable != nil {
@@ -150,7 +186,7 @@ func (s *store) same(a *Actor) {
 	}
 }
 
-func (s *store) sameEvents(id string, execution int64, got, want []events.Event) {
+func (s *rounds) sameEvents(id string, execution int64, got, want []events.Event) {
 	s.Helper()
 	if len(got) != len(want) {
 		s.Fatalf("%q, execution %d: %d events, want %d", id, execution, len(got), len(want))
@@ -164,8 +200,8 @@ func (s *store) sameEvents(id string, execution int64, got, want []events.Event)
 	}
 }
 
-// nobody checks that there is no such instance.
-func (s *store) nobody(id string) {
+// [rounds.absent] checks that no instance has an id.
+func (s *rounds) absent(id string) {
 	s.Helper()
 	known := s.load(id)
 	if known.Row.Execution != 0 || known.History != nil || known.Unreadable != nil {
@@ -173,8 +209,8 @@ func (s *store) nobody(id string) {
 	}
 }
 
-// verdicts checks what became of the turns of a batch.
-func (s *store) verdicts(r history.Result, want ...history.CommitStatus) {
+// verdicts checks the outcomes of the turns of a batch.
+func (s *rounds) verdicts(r history.Result, want ...history.CommitStatus) {
 	s.Helper()
 	var got []history.CommitStatus
 	for _, o := range r.Outcomes {
@@ -186,7 +222,7 @@ func (s *store) verdicts(r history.Result, want ...history.CommitStatus) {
 }
 
 // delete deletes instances, whatever they are doing.
-func (s *store) delete(ids ...string) history.DeleteResult {
+func (s *remover) delete(ids ...string) history.DeleteResult {
 	s.Helper()
 	d, err := s.Delete(s.ctx(), ids, history.Deletion{Force: true, Children: true})
 	if err != nil {
@@ -195,16 +231,16 @@ func (s *store) delete(ids ...string) history.DeleteResult {
 	return d
 }
 
-// promises checks how many rows the outbox has.
-func (s *store) promises(want int) {
+// entries checks how many rows the outbox has.
+func (s *outboxed) entries(want int) {
 	s.Helper()
-	if n, err := s.CountPromises(s.ctx(), want+1000); err != nil || n != want {
-		s.Fatalf("there are %d promises (%v), want %d", n, err, want)
+	if n, err := s.CountOutbox(s.ctx(), want+1000); err != nil || n != want {
+		s.Fatalf("there are %d outbox entries (%v), want %d", n, err, want)
 	}
 }
 
 // class checks the class of an error.
-func (s *store) class(err error, want history.Class) {
+func (s *opened) class(err error, want history.Class) {
 	s.Helper()
 	if err == nil || history.ClassOf(err) != want {
 		s.Fatalf("the error is of class %v, want %v: %v", history.ClassOf(err), want, err)

@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// loadTests are about what is loaded: whom a filter admits, and what is told of what cannot be
-// read.
+// loadTests are about loading: which instances a filter admits, and how the store reports data that
+// cannot be read.
 var loadTests = []test{
 	{"load/order_duplicates_and_strangers", loadOrder},
 	{"load/many_at_once", loadMany},
@@ -52,7 +53,7 @@ var loadTests = []test{
 }
 
 // loadAll loads instances that a filter admits.
-func (s *store) loadAll(admit func(string, round.Row) bool, ids ...string) []round.Known {
+func (s *rounds) loadAll(admit func(string, round.Row) bool, ids ...string) []round.Known {
 	s.Helper()
 	known, err := s.Load(s.ctx(), ids, admit)
 	if err != nil {
@@ -75,7 +76,7 @@ func engines(newest int) func(string, round.Row) bool {
 }
 
 // pinned commits a new instance that is pinned to an engine.
-func (s *store) pinned(id string, engine int) *Actor {
+func (s *rounds) pinned(id string, engine int) *Actor {
 	s.Helper()
 	a := NewActor(id)
 	s.commit(a.StartAndCall(func(x *events.Started) { x.Engine = engine }))
@@ -182,10 +183,10 @@ func loadWhileOthersCommit(t *testing.T, db *Database) {
 	<-stopped
 }
 
-// ---- What cannot be read.
+// ---- Unreadable data.
 
-// isUnreadable checks what is said of something that cannot be read.
-func (s *store) isUnreadable(err error, want history.UnreadableError) {
+// isUnreadable checks that an error names the data that cannot be read.
+func (s *opened) isUnreadable(err error, want history.UnreadableError) {
 	s.Helper()
 	var u *history.UnreadableError
 	if !errors.As(err, &u) {
@@ -201,7 +202,7 @@ func (s *store) isUnreadable(err error, want history.UnreadableError) {
 }
 
 // three commits an instance with three events between two that are well.
-func (s *store) three(id string) (a *Actor, known func() round.Known) {
+func (s *rounds) three(id string) (a *Actor, known func() round.Known) {
 	s.Helper()
 	a = NewActor(id)
 	before, behind := NewActor(id+"-before"), NewActor(id+"-behind")
@@ -259,7 +260,7 @@ func loadMissing(t *testing.T, db *Database) {
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: 1, Column: "data"})
 }
 
-// loadBeyond shows that history ends where the row says: what lies beyond was not committed.
+// loadBeyond shows that history ends where the row says: events beyond were not committed.
 func loadBeyond(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, known := s.three("a")
@@ -281,8 +282,8 @@ func loadMismatch(t *testing.T, db *Database) {
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: 2, Column: "data"})
 }
 
-// loadColumns shows that a part of the row that cannot be read makes the instance unreadable, says
-// which part, and harms nobody else.
+// loadColumns shows that a part of the row that cannot be read makes the instance unreadable, that
+// the error names the part, and that other instances are not affected.
 func loadColumns(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, column := range []string{"error", "attributes"} {
@@ -324,7 +325,7 @@ func loadColumnsReplaced(t *testing.T, db *Database) {
 	s.same(b)
 	s.db.Exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = $2", []byte("nonsense"), b.ID)
 	s.delete("b")
-	s.nobody("b")
+	s.absent("b")
 }
 
 // ---- Pins and filters.
@@ -515,7 +516,7 @@ func admittedToMany(t *testing.T, db *Database) {
 			store := stores[i%len(stores)]
 			known, err := store.Load(context.Background(), ids, engines(2))
 			looked.Done()
-			looked.Wait() // each has decided before anybody commits
+			looked.Wait() // all have loaded before the first one commits
 			if err != nil {
 				t.Error(err)
 				return
@@ -579,8 +580,8 @@ func pinOverwritten(t *testing.T, db *Database) {
 	}
 }
 
-// corruptBehindPin shows that a history that cannot be read is no error for whoever must not read
-// it.
+// corruptBehindPin shows that a history that cannot be read is not an error for an orchestrator
+// that does not admit the instance.
 func corruptBehindPin(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
@@ -593,8 +594,8 @@ func corruptBehindPin(t *testing.T, db *Database) {
 		history.UnreadableError{Instance: "a", Execution: 1, Event: 1, Column: "data"})
 }
 
-// corruptBehindPinAmongOthers shows the same for a batch: what is not admitted is not even looked
-// at, and the others are read.
+// corruptBehindPinAmongOthers shows the same for a batch: the store does not read the histories of
+// instances that are not admitted, and reads the others.
 func corruptBehindPinAmongOthers(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.pinned("a", 3)
@@ -612,7 +613,7 @@ func corruptBehindPinAmongOthers(t *testing.T, db *Database) {
 }
 
 // failureAppended shows that a failure can be appended to a history that cannot be read: the row
-// tells where it ends. What was there is left as it is.
+// has the last event's number. The stored events stay as they are.
 func failureAppended(t *testing.T, db *Database) {
 	s := open(t, db)
 	_, known := s.three("a")
@@ -641,10 +642,10 @@ func failureAppended(t *testing.T, db *Database) {
 // read and how often, in the row and in the events, for a former execution, too.
 func stampStays(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	read := &events.QueueRead{Queue: "orders"}
+	read := &events.MailboxRead{Mailbox: "orders"}
 	s.commit(Together(
 		a.Start(func(x *events.Started) { x.Engine = 7 }),
-		a.Say(read, &events.MessageQueued{Queue: "orders", Data: events.Payload("1"), Message: "m1"}, read)))
+		a.Say(read, &events.MessageReceived{Mailbox: "orders", Data: codec.Payload("1"), Message: "m1"}, read)))
 	for x := int64(1); x <= 2; x++ {
 		for range 2 {
 			s.due(time.Hour)

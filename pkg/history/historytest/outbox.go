@@ -14,50 +14,50 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// outboxTests are about promises.
+// outboxTests are about outbox entries.
 var outboxTests = []test{
-	{"outbox/promises_come_back_as_they_were", promiseFields},
-	{"outbox/messages_keep_their_order", promiseOrder},
-	{"outbox/promises_are_packed", promisesPacked},
-	{"outbox/large_promises_are_split", promisesSplit},
-	{"outbox/promises_of_winners_only", promisesOfWinners},
-	{"outbox/removed_by_key", promisesRemoved},
-	{"outbox/taken_over_once", promisesTakenOnce},
-	{"outbox/taken_again_after_the_lease", promisesTakenAgain},
-	{"outbox/young_promises_are_left_alone", promisesYoung},
-	{"outbox/oldest_first", promisesOldestFirst},
-	{"outbox/oldest_first_of_many_processes", promisesOldestOfMany},
-	{"outbox/limit", promisesLimited},
+	{"outbox/entries_come_back_as_they_were", entryFields},
+	{"outbox/messages_keep_their_order", entryOrder},
+	{"outbox/entries_are_packed", entriesPacked},
+	{"outbox/large_entries_are_split", entriesSplit},
+	{"outbox/entries_of_winners_only", entriesOfWinners},
+	{"outbox/removed_by_key", entriesRemoved},
+	{"outbox/taken_over_once", entriesTakenOnce},
+	{"outbox/taken_again_after_the_lease", entriesTakenAgain},
+	{"outbox/young_entries_are_left_alone", entriesYoung},
+	{"outbox/oldest_first", entriesOldestFirst},
+	{"outbox/oldest_first_of_many_processes", entriesOldestOfMany},
+	{"outbox/limit", entriesLimited},
 	{"outbox/wrong_takes", wrongTakes},
-	{"outbox/taken_by_many_at_once", promisesTakenByMany},
-	{"outbox/what_was_left_is_found_after_reopening", promisesAfterReopening},
-	{"outbox/the_mark_is_remembered", promiseMarkRemembered},
-	{"outbox/an_old_promise_stays_above_the_mark", promiseOldStays},
-	{"outbox/a_late_commit_is_found", promiseLate},
-	{"outbox/a_clock_that_is_behind_is_found", promiseBehind},
-	{"outbox/a_clock_that_is_far_behind_is_found", promiseFarBehind},
-	{"outbox/count", promisesCounted},
+	{"outbox/taken_by_many_at_once", entriesTakenByMany},
+	{"outbox/what_was_left_is_found_after_reopening", entriesAfterReopening},
+	{"outbox/the_mark_is_remembered", entryMarkRemembered},
+	{"outbox/an_old_entry_stays_above_the_mark", entryOldStays},
+	{"outbox/a_late_commit_is_found", entryLate},
+	{"outbox/a_clock_that_is_behind_is_found", entryBehind},
+	{"outbox/a_clock_that_is_far_behind_is_found", entryFarBehind},
+	{"outbox/count", entriesCounted},
 }
 
-// take takes over promises that were made up to now, for a while.
-func (s *store) take(limit int, lease time.Duration) []history.Promise {
+// lease leases outbox entries that were made up to now, for a while.
+func (s *outboxed) lease(limit int, lease time.Duration) []history.OutboxEntry {
 	s.Helper()
 	now := s.clock.Now()
-	list, err := s.TakePromises(s.ctx(),
-		history.Take{Before: now.Add(time.Millisecond), Until: now.Add(max(lease, 2*time.Millisecond)), Limit: limit})
+	list, err := s.LeaseOutbox(s.ctx(),
+		history.Lease{Before: now.Add(time.Millisecond), Until: now.Add(max(lease, 2*time.Millisecond)), Limit: limit})
 	if err != nil {
-		s.Fatalf("take over promises: %v", err)
+		s.Fatalf("lease outbox entries: %v", err)
 	}
 	return list
 }
 
-// messages gives the ids of the messages that were promised, in the order of the promises.
-func (s *store) messages(list []history.Promise) []string {
+// messages gives the ids of the messages of outbox entries, in the order of the outbox entries.
+func (s *outboxed) messages(list []history.OutboxEntry) []string {
 	s.Helper()
 	var ids []string
 	for _, p := range list {
 		if p.Err != nil {
-			s.Fatalf("promise %v: %v", p.Key, p.Err)
+			s.Fatalf("outbox entry %v: %v", p.Key, p.Err)
 		}
 		for _, w := range p.Messages {
 			ids = append(ids, strings.Join(w.Header[events.HeaderMsgID], ","))
@@ -66,51 +66,51 @@ func (s *store) messages(list []history.Promise) []string {
 	return ids
 }
 
-// takes checks what a sweep takes over.
-func (s *store) takes(limit int, want ...string) []history.Promise {
+// takes checks which outbox entries a sweep leases.
+func (s *outboxed) takes(limit int, want ...string) []history.OutboxEntry {
 	s.Helper()
-	list := s.take(limit, time.Hour)
+	list := s.lease(limit, time.Hour)
 	if got := s.messages(list); !slices.Equal(got, want) {
 		s.Fatalf("the sweep took %q, want %q", got, want)
 	}
 	return list
 }
 
-// promise commits a new instance that promises a message, at the store's time.
-func (s *store) promise(id string) history.PromiseKey {
+// addEntry commits a new instance that sends a message, at the store's time.
+func (s *outboxed) addEntry(id string) history.OutboxKey {
 	s.Helper()
 	r := s.commit(Sends(NewActor("of-"+id).At(s.clock.Now()).Start(), id, "other"))
-	if len(r.Promises) != 1 {
-		s.Fatalf("one message is promised in %v", r.Promises)
+	if len(r.Entries) != 1 {
+		s.Fatalf("one message is stored in %v", r.Entries)
 	}
-	return r.Promises[0]
+	return r.Entries[0]
 }
 
-// promiseFields shows that messages come back from the outbox as they went in: subject, headers,
+// entryFields shows that messages come back from the outbox as they went in: subject, headers,
 // body, time and purging.
-func promiseFields(t *testing.T, db *Database) {
+func entryFields(t *testing.T, db *Database) {
 	s := open(t, db)
 	want := []events.Wire{
-		{Subject: "rondo.work.charge.a", Header: events.Header{events.HeaderMsgID: {"1"}, "Rondo-Tag": {"gpu"},
+		{Subject: "rondo.task.charge.a", Header: events.Header{events.HeaderMsgID: {"1"}, "Rondo-Tag": {"gpu"},
 			"Many": {"a", "", "b"}}, Body: []byte(`{"n":1}`)},
 		{Subject: "rondo.timer-due.3.a", NotBefore: time.Date(2031, 5, 6, 7, 8, 9, 123456789, time.UTC)},
-		{Subject: "rondo.work.charge.a", Purge: true},
+		{Subject: "rondo.task.charge.a", Purge: true},
 		{Subject: "rondo.event.x.ü", Body: []byte{0, 255, 1}},
 	}
 	batch := Batch(t, NewActor("a").Start())
-	batch.Turns[0].Promises = want
+	batch.Turns[0].Messages = want
 	if _, err := s.Commit(s.ctx(), batch); err != nil {
 		t.Fatal(err)
 	}
-	list := s.take(10, time.Hour)
+	list := s.lease(10, time.Hour)
 	if len(list) != 1 || list[0].Err != nil || asJSON(list[0].Messages) != asJSON(want) {
 		t.Fatalf("got\n%s\nwant\n%s", asJSON(list), asJSON(want))
 	}
 }
 
-// promiseOrder shows that the messages of a turn keep their order: what withdraws a message comes
+// entryOrder shows that the messages of a turn keep their order: what withdraws a message comes
 // behind it, many of them, too.
-func promiseOrder(t *testing.T, db *Database) {
+func entryOrder(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, several := range []bool{false, true} {
 		a := NewActor(fmt.Sprint("a", several))
@@ -119,28 +119,28 @@ func promiseOrder(t *testing.T, db *Database) {
 			turn = Together(turn, a.Remove("k"))
 		}
 		batch := Batch(t, turn)
-		work := batch.Turns[0].Promises[0]
+		work := batch.Turns[0].Messages[0]
 		var want []events.Wire
 		for range 3 {
 			want = append(want, work, events.Wire{Subject: work.Subject, Purge: true})
 		}
-		batch.Turns[0].Promises = want
+		batch.Turns[0].Messages = want
 		if _, err := s.Commit(s.ctx(), batch); err != nil {
 			t.Fatal(err)
 		}
-		list := s.take(10, time.Hour)
+		list := s.lease(10, time.Hour)
 		if len(list) != 1 || asJSON(list[0].Messages) != asJSON(want) {
 			t.Fatalf("got\n%s\nwant\n%s", asJSON(list), asJSON(want))
 		}
-		if err := s.RemovePromises(s.ctx(), []history.PromiseKey{list[0].Key}); err != nil {
+		if err := s.RemoveOutbox(s.ctx(), []history.OutboxKey{list[0].Key}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// promisesPacked shows that what a batch promises stands in one row, whoever promised it, and that
-// a batch without promises makes none.
-func promisesPacked(t *testing.T, db *Database) {
+// entriesPacked shows that the messages of a batch stand in one row, whichever turn sent them, and
+// that a batch without outbox entries makes none.
+func entriesPacked(t *testing.T, db *Database) {
 	s := open(t, db)
 	var turns []*round.Turn
 	var ids []string
@@ -148,26 +148,26 @@ func promisesPacked(t *testing.T, db *Database) {
 		ids = append(ids, fmt.Sprint("m", i))
 		turns = append(turns, Sends(NewActor(fmt.Sprint("a", i)).Start(), ids[i], "other"))
 	}
-	if r := s.commit(turns...); len(r.Promises) != 1 || !r.Promises[0].Made().Equal(Began) {
-		t.Fatal(r.Promises)
+	if r := s.commit(turns...); len(r.Entries) != 1 || !r.Entries[0].Made().Equal(Began) {
+		t.Fatal(r.Entries)
 	}
-	s.promises(1)
-	got := s.messages(s.take(10, time.Hour))
+	s.entries(1)
+	got := s.messages(s.lease(10, time.Hour))
 	slices.Sort(got)
 	slices.Sort(ids)
 	if !slices.Equal(got, ids) {
 		t.Fatal(got)
 	}
-	if r := s.commit(NewActor("silent").Start()); len(r.Promises) != 0 {
-		t.Fatal(r.Promises)
+	if r := s.commit(NewActor("silent").Start()); len(r.Entries) != 0 {
+		t.Fatal(r.Entries)
 	}
-	s.promises(1)
+	s.entries(1)
 }
 
-// promisesSplit shows that no row of the outbox is larger than the limit, unless a single message
+// entriesSplit shows that no row of the outbox is larger than the limit, unless a single message
 // is, that rows are not split without need, and that nothing is lost by it, in one statement and in
 // several.
-func promisesSplit(t *testing.T, db *Database) {
+func entriesSplit(t *testing.T, db *Database) {
 	s := open(t, db)
 	for _, several := range []bool{false, true} {
 		var turns []*round.Turn
@@ -190,25 +190,25 @@ func promisesSplit(t *testing.T, db *Database) {
 			for j := range 5 {
 				w := events.Wire{Subject: fmt.Sprint("s.", i, ".", j), Body: bytes.Repeat([]byte{'x'}, size(i, j))}
 				total += len(history.AppendPacked(nil, w))
-				batch.Turns[i].Promises = append(batch.Turns[i].Promises, w)
+				batch.Turns[i].Messages = append(batch.Turns[i].Messages, w)
 			}
 		}
 		r, err := s.Commit(s.ctx(), batch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.promises(len(r.Promises))
+		s.entries(len(r.Entries))
 		got := make(map[string]int)
-		for _, p := range s.take(100, time.Hour) {
+		for _, p := range s.lease(100, time.Hour) {
 			packed := 0
 			for _, w := range p.Messages {
 				got[w.Subject] += len(w.Body)
 				packed += len(history.AppendPacked(nil, w))
 			}
-			if packed > history.MaxPromise && len(p.Messages) > 1 {
+			if packed > history.MaxOutboxEntry && len(p.Messages) > 1 {
 				t.Errorf("a row of %d bytes has %d messages", packed, len(p.Messages))
 			}
-			if !slices.Contains(r.Promises, p.Key) {
+			if !slices.Contains(r.Entries, p.Key) {
 				t.Errorf("the result does not name %v", p.Key)
 			}
 		}
@@ -219,19 +219,19 @@ func promisesSplit(t *testing.T, db *Database) {
 				}
 			}
 		}
-		if most := 2*(total/history.MaxPromise) + 2; len(r.Promises) > most {
-			t.Errorf("%d bytes are in %d rows, more than %d", total, len(r.Promises), most)
+		if most := 2*(total/history.MaxOutboxEntry) + 2; len(r.Entries) > most {
+			t.Errorf("%d bytes are in %d rows, more than %d", total, len(r.Entries), most)
 		}
-		if err := s.RemovePromises(s.ctx(), r.Promises); err != nil {
+		if err := s.RemoveOutbox(s.ctx(), r.Entries); err != nil {
 			t.Fatal(err)
 		}
-		s.promises(0)
+		s.entries(0)
 	}
 }
 
-// promisesOfWinners shows that what refused turns promise is not in the outbox, and that the result
+// entriesOfWinners shows that messages of refused turns are not in the outbox, and that the result
 // names the rows that are there and no others.
-func promisesOfWinners(t *testing.T, db *Database) {
+func entriesOfWinners(t *testing.T, db *Database) {
 	s := open(t, db)
 	loser := func() *round.Turn {
 		x := NewActor("loser")
@@ -242,10 +242,10 @@ func promisesOfWinners(t *testing.T, db *Database) {
 	s.takes(10, "won")
 	r := s.try(loser())
 	s.verdicts(r, history.Conflict)
-	if len(r.Promises) != 0 {
-		t.Errorf("nothing was promised, and the result names %v", r.Promises)
+	if len(r.Entries) != 0 {
+		t.Errorf("nothing was sent, and the result names %v", r.Entries)
 	}
-	s.promises(1)
+	s.entries(1)
 
 	// Of those that begin and of those that go on, some are taken.
 	begun := NewActor("begun")
@@ -253,7 +253,7 @@ func promisesOfWinners(t *testing.T, db *Database) {
 	s.verdicts(s.try(loser(), Sends(NewActor("there").Start(), "lost, too", "other"),
 		Sends(NewActor("b").Start(), "begins", "other"), Sends(begun.Note(), "goes on", "other")),
 		history.Conflict, history.Conflict, history.Committed, history.Committed)
-	got := s.messages(s.take(10, time.Hour))
+	got := s.messages(s.lease(10, time.Hour))
 	slices.Sort(got)
 	if want := []string{"begins", "goes on"}; !slices.Equal(got, want) {
 		t.Errorf("the sweep took %q, want %q", got, want)
@@ -261,42 +261,42 @@ func promisesOfWinners(t *testing.T, db *Database) {
 	s.same(begun)
 }
 
-// promisesRemoved shows that promises are removed by their keys, and that removing them again, or
-// nothing, is no error.
-func promisesRemoved(t *testing.T, db *Database) {
+// entriesRemoved shows that outbox entries are removed by their keys, and that removing them again,
+// or nothing, is no error.
+func entriesRemoved(t *testing.T, db *Database) {
 	s := open(t, db)
-	a, b, c := s.promise("a"), s.promise("b"), s.promise("c")
+	a, b, c := s.addEntry("a"), s.addEntry("b"), s.addEntry("c")
 	if a == b || b == c || a == c {
-		t.Fatal("promises share a key", a, b, c)
+		t.Fatal("outbox entries share a key", a, b, c)
 	}
 	for range 2 {
-		if err := s.RemovePromises(s.ctx(), []history.PromiseKey{c, a, {Shard: a.Shard, ID: 1}}); err != nil {
+		if err := s.RemoveOutbox(s.ctx(), []history.OutboxKey{c, a, {Shard: a.Shard, ID: 1}}); err != nil {
 			t.Fatal(err)
 		}
-		s.promises(1)
+		s.entries(1)
 	}
-	if err := s.RemovePromises(s.ctx(), nil); err != nil {
+	if err := s.RemoveOutbox(s.ctx(), nil); err != nil {
 		t.Fatal(err)
 	}
 	s.takes(10, "b")
 }
 
-// promisesTakenOnce shows that what a sweep has taken no other takes, until the lease ends.
-func promisesTakenOnce(t *testing.T, db *Database) {
+// entriesTakenOnce shows that no other sweep leases an entry until its lease expires.
+func entriesTakenOnce(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.promise("a")
+	s.addEntry("a")
 	s.takes(10, "a")
 	s.takes(10)
 	s.clock.Advance(59 * time.Minute)
 	s.takes(10)
-	s.promises(1)
+	s.entries(1)
 }
 
-// promisesTakenAgain shows that what was taken and not removed can be taken again when its lease
-// has ended, as often as it takes.
-func promisesTakenAgain(t *testing.T, db *Database) {
+// entriesTakenAgain shows that an entry that was leased and not removed can be leased again when
+// its lease has expired, any number of times.
+func entriesTakenAgain(t *testing.T, db *Database) {
 	s := open(t, db)
-	key := s.promise("a")
+	key := s.addEntry("a")
 	for range 4 {
 		list := s.takes(10, "a")
 		if list[0].Key != key {
@@ -306,28 +306,28 @@ func promisesTakenAgain(t *testing.T, db *Database) {
 	}
 }
 
-// promisesYoung shows that a sweep leaves alone what was made at or after the moment it asks for:
-// somebody is publishing that.
-func promisesYoung(t *testing.T, db *Database) {
+// entriesYoung shows that a sweep does not lease entries made at or after the moment that it asks
+// for: the orchestrator that committed them is still publishing them.
+func entriesYoung(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.promise("old")
+	s.addEntry("old")
 	s.clock.Advance(time.Minute)
-	s.promise("young")
-	list, err := s.TakePromises(s.ctx(),
-		history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
+	s.addEntry("young")
+	list, err := s.LeaseOutbox(s.ctx(),
+		history.Lease{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 10})
 	if got := s.messages(list); err != nil || !slices.Equal(got, []string{"old"}) {
 		t.Fatal(got, err)
 	}
 	s.takes(10, "young")
 }
 
-// promisesOldestFirst shows that promises come in the order in which they were made.
-func promisesOldestFirst(t *testing.T, db *Database) {
+// entriesOldestFirst shows that outbox entries come in the order in which they were made.
+func entriesOldestFirst(t *testing.T, db *Database) {
 	s := open(t, db)
 	var want []string
 	for i := range 20 {
 		id := fmt.Sprint("m", (i*7)%20)
-		s.promise(id)
+		s.addEntry(id)
 		want = append(want, id)
 		s.clock.Advance(time.Second)
 	}
@@ -336,9 +336,9 @@ func promisesOldestFirst(t *testing.T, db *Database) {
 }
 
 // outboxRow puts a row into the outbox as another process does, whose rows are in another shard.
-func (s *store) outboxRow(shard int16, at time.Time, messages []byte) history.PromiseKey {
+func (s *outboxed) outboxRow(shard int16, at time.Time, messages []byte) history.OutboxKey {
 	s.Helper()
-	k := history.PromiseKey{Shard: shard, ID: history.PromiseID(at, 1)}
+	k := history.OutboxKey{Shard: shard, ID: history.OutboxID(at, 1)}
 	s.db.Exec(s.TB, "INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", k.Shard, k.ID, messages)
 	return k
 }
@@ -353,21 +353,21 @@ func (db *Database) shards() []int16 {
 	return slices.Compact(all)
 }
 
-// promisesOldestOfMany shows that the oldest come first if they were made by several processes, so
+// entriesOldestOfMany shows that the oldest come first if they were made by several processes, so
 // that none of these is kept waiting by the others.
-func promisesOldestOfMany(t *testing.T, db *Database) {
+func entriesOldestOfMany(t *testing.T, db *Database) {
 	s := open(t, db)
-	var made []history.PromiseKey
+	var made []history.OutboxKey
 	for i := range 3 {
 		for _, shard := range db.shards() {
 			at := Began.Add(time.Duration(i)*time.Second - time.Duration(shard)*time.Millisecond - time.Hour)
 			made = append(made, s.outboxRow(shard, at, history.AppendPacked(nil, events.Wire{Subject: "s"})))
 		}
 	}
-	slices.SortFunc(made, func(a, b history.PromiseKey) int { return cmp.Compare(a.ID, b.ID) })
-	var got []history.PromiseKey
+	slices.SortFunc(made, func(a, b history.OutboxKey) int { return cmp.Compare(a.ID, b.ID) })
+	var got []history.OutboxKey
 	for range len(made) {
-		for _, p := range s.take(2, time.Hour) {
+		for _, p := range s.lease(2, time.Hour) {
 			got = append(got, p.Key)
 		}
 	}
@@ -376,17 +376,17 @@ func promisesOldestOfMany(t *testing.T, db *Database) {
 	}
 }
 
-// promisesLimited shows that a sweep takes no more than it asks for, and that one after the other
+// entriesLimited shows that a sweep takes no more than it asks for, and that one after the other
 // they take everything.
-func promisesLimited(t *testing.T, db *Database) {
+func entriesLimited(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 10 {
-		s.promise(fmt.Sprint("m", i))
+		s.addEntry(fmt.Sprint("m", i))
 		s.clock.Advance(time.Millisecond)
 	}
 	seen := make(map[string]bool)
 	for _, want := range []int{4, 4, 2, 0} {
-		got := s.messages(s.take(4, time.Hour))
+		got := s.messages(s.lease(4, time.Hour))
 		if len(got) != want {
 			t.Fatal(got, want)
 		}
@@ -402,37 +402,37 @@ func promisesLimited(t *testing.T, db *Database) {
 // wrongTakes shows that a sweep that makes no sense is the caller's mistake.
 func wrongTakes(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.promise("a")
-	for _, take := range []history.Take{{Before: Began, Until: Began.Add(1)}, {Before: Began, Until: Began, Limit: 1},
+	s.addEntry("a")
+	for _, take := range []history.Lease{{Before: Began, Until: Began.Add(1)}, {Before: Began, Until: Began, Limit: 1},
 		{Before: Began, Limit: 1}} {
-		_, err := s.TakePromises(s.ctx(), take)
+		_, err := s.LeaseOutbox(s.ctx(), take)
 		s.class(err, history.Permanent)
-		_, err = s.TakeOverdue(s.ctx(), take)
+		_, err = s.LeaseOverdue(s.ctx(), take)
 		s.class(err, history.Permanent)
 	}
 	s.takes(1, "a")
 }
 
-// promisesTakenByMany shows that sweeps at the same time share what there is: each promise is taken
-// by one of them.
-func promisesTakenByMany(t *testing.T, db *Database) {
+// entriesTakenByMany shows that sweeps at the same time share what there is: each outbox entry is
+// taken by one of them.
+func entriesTakenByMany(t *testing.T, db *Database) {
 	s := open(t, db)
 	stores := []*store{s}
 	if db.Shared {
 		stores = append(stores, open(t, db))
 	}
-	var want []history.PromiseKey
+	var want []history.OutboxKey
 	for i := range 60 {
-		want = append(want, s.promise(fmt.Sprint("m", i)))
+		want = append(want, s.addEntry(fmt.Sprint("m", i)))
 		s.clock.Advance(time.Millisecond)
 	}
-	found := make(chan []history.Promise)
-	take := history.Take{Before: s.clock.Now().Add(time.Second), Until: s.clock.Now().Add(time.Hour), Limit: 7}
+	found := make(chan []history.OutboxEntry)
+	take := history.Lease{Before: s.clock.Now().Add(time.Second), Until: s.clock.Now().Add(time.Hour), Limit: 7}
 	for i := range 6 {
 		go func() {
-			var all []history.Promise
+			var all []history.OutboxEntry
 			for {
-				list, err := stores[i%len(stores)].TakePromises(t.Context(), take)
+				list, err := stores[i%len(stores)].LeaseOutbox(t.Context(), take)
 				if err != nil {
 					t.Error(err)
 				}
@@ -444,25 +444,25 @@ func promisesTakenByMany(t *testing.T, db *Database) {
 			found <- all
 		}()
 	}
-	var got []history.PromiseKey
+	var got []history.OutboxKey
 	for range 6 {
 		for _, p := range <-found {
 			got = append(got, p.Key)
 		}
 	}
 	// What one of them had locked when another looked, that one has taken.
-	order := func(a, b history.PromiseKey) int { return cmp.Compare(a.ID, b.ID) }
+	order := func(a, b history.OutboxKey) int { return cmp.Compare(a.ID, b.ID) }
 	slices.SortFunc(got, order)
 	slices.SortFunc(want, order)
 	if !slices.Equal(got, want) {
-		t.Fatalf("%d promises were taken %d times", len(want), len(got))
+		t.Fatalf("%d outbox entries were taken %d times", len(want), len(got))
 	}
 }
 
 // ---- Marks.
 
 // sweepOn lets time pass, and sweeps, again and again, so that the mark moves.
-func (s *store) sweepOn(n int, step time.Duration) {
+func (s *outboxed) sweepOn(n int, step time.Duration) {
 	s.Helper()
 	for range n {
 		s.clock.Advance(step)
@@ -481,23 +481,23 @@ func (s *store) reopen() *store {
 	return next
 }
 
-// promisesAfterReopening shows that the promises of a process that has died are found by the next
-// one, those it had taken over when their lease ends.
-func promisesAfterReopening(t *testing.T, db *Database) {
+// entriesAfterReopening shows that the outbox entries of a process that has died are found by the
+// next one, those it had leased when their lease ends.
+func entriesAfterReopening(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.promise("taken")
+	s.addEntry("taken")
 	s.takes(10, "taken")
 	s.clock.Advance(time.Minute)
-	s.promise("left")
+	s.addEntry("left")
 	s = s.reopen()
 	s.takes(10, "left")
 	s.clock.Advance(time.Hour)
 	s.takes(10, "taken", "left")
 }
 
-// promiseMarkRemembered shows that a store that is opened again goes on where the sweeps before it
-// ended: it does not look at what cannot be there.
-func promiseMarkRemembered(t *testing.T, db *Database) {
+// entryMarkRemembered shows that a reopened store continues where the sweeps before it ended: it
+// does not read the part of the outbox that they found empty.
+func entryMarkRemembered(t *testing.T, db *Database) {
 	if !db.Marks {
 		t.Skip("sweeps begin at the start: what is removed here costs nothing")
 	}
@@ -510,11 +510,11 @@ func promiseMarkRemembered(t *testing.T, db *Database) {
 	s.takes(10)
 }
 
-// promiseOldStays shows that a promise that is never kept is found for ever, however far the sweeps
-// go, and after reopening.
-func promiseOldStays(t *testing.T, db *Database) {
+// entryOldStays shows that an outbox entry that is never removed is found for ever, however far the
+// sweeps go, and after reopening.
+func entryOldStays(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.promise("old")
+	s.addEntry("old")
 	for range 10 {
 		s.clock.Advance(3 * time.Hour)
 		s.takes(10, "old")
@@ -524,23 +524,23 @@ func promiseOldStays(t *testing.T, db *Database) {
 	}
 }
 
-// promiseLate shows that a commit that was under way while sweeps went on is found: its promise is
-// older than the last sweep.
-func promiseLate(t *testing.T, db *Database) {
+// entryLate shows that a sweep finds the entry of a commit that was in flight during the sweeps
+// before it: that entry is older than the last sweep.
+func entryLate(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.sweepOn(5, time.Hour)
 	for i, shard := range db.shards() {
 		s.outboxRow(shard, s.clock.Now().Add(-9*time.Minute).Add(time.Duration(i)*time.Second),
 			history.AppendPacked(nil, events.Wire{Subject: "late"}))
 	}
-	if got := s.take(100, time.Hour); len(got) != len(db.shards()) {
-		t.Fatalf("%d of %d late promises were found", len(got), len(db.shards()))
+	if got := s.lease(100, time.Hour); len(got) != len(db.shards()) {
+		t.Fatalf("%d of %d late outbox entries were found", len(got), len(db.shards()))
 	}
 }
 
-// promiseBehind shows that the promises of a process whose clock is behind by minutes are found,
-// although it has not swept itself for long.
-func promiseBehind(t *testing.T, db *Database) {
+// entryBehind shows that the outbox entries of a process whose clock is behind by minutes are
+// found, although it has not swept itself for long.
+func entryBehind(t *testing.T, db *Database) {
 	if !db.Shared {
 		t.Skip("there is one process only")
 	}
@@ -548,13 +548,13 @@ func promiseBehind(t *testing.T, db *Database) {
 	fast := open(t, db)
 	fast.sweepOn(10, time.Hour)
 	slow.clock.at = fast.clock.at.Add(-9 * time.Minute)
-	slow.promise("behind")
+	slow.addEntry("behind")
 	fast.takes(10, "behind")
 }
 
-// promiseFarBehind shows that the promises of a process whose clock is behind by hours are found,
-// once it has seen how far the others are: because it was opened after that, or has swept.
-func promiseFarBehind(t *testing.T, db *Database) {
+// entryFarBehind shows that the outbox entries of a process whose clock is behind by hours are
+// found, once it has seen how far the others are: because it was opened after that, or has swept.
+func entryFarBehind(t *testing.T, db *Database) {
 	if !db.Shared {
 		t.Skip("there is one process only")
 	}
@@ -564,60 +564,60 @@ func promiseFarBehind(t *testing.T, db *Database) {
 	opened := open(t, db)
 	running.clock.Advance(time.Hour)
 	running.takes(10)
-	running.promise("running")
-	opened.promise("opened")
-	got := fast.messages(fast.take(10, time.Hour))
+	running.addEntry("running")
+	opened.addEntry("opened")
+	got := fast.messages(fast.lease(10, time.Hour))
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"opened", "running"}) {
 		t.Fatalf("found are %q", got)
 	}
 }
 
-// promisesCounted shows that counting ends at the limit.
-func promisesCounted(t *testing.T, db *Database) {
+// entriesCounted shows that counting ends at the limit.
+func entriesCounted(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i := range 5 {
-		s.promise(fmt.Sprint("m", i))
+		s.addEntry(fmt.Sprint("m", i))
 		s.clock.Advance(time.Millisecond)
 	}
 	for limit, want := range map[int]int{1: 1, 4: 4, 5: 5, 100: 5} {
-		if n, err := s.CountPromises(s.ctx(), limit); err != nil || n != want {
+		if n, err := s.CountOutbox(s.ctx(), limit); err != nil || n != want {
 			t.Errorf("up to %d there are %d, want %d (%v)", limit, n, want, err)
 		}
 	}
 }
 
-// corruptPromise shows that a row of the outbox that cannot be read is reported as such, stays
+// corruptEntry shows that a row of the outbox that cannot be read is reported as such, stays
 // where it is, and keeps no other from being taken.
-func corruptPromise(t *testing.T, db *Database) {
+func corruptEntry(t *testing.T, db *Database) {
 	s := open(t, db)
-	s.promise("a")
+	s.addEntry("a")
 	s.clock.Advance(time.Second)
 	shards := db.shards()
 	good := history.AppendPacked(nil, events.Wire{Subject: "s"})
 	bad := [][]byte{[]byte("nonsense"), good[:len(good)-1], {3, 9, 0, 0}, append(slices.Clone(good), 200)}
-	keys := make(map[history.PromiseKey]bool)
+	keys := make(map[history.OutboxKey]bool)
 	for i, data := range bad {
 		keys[s.outboxRow(shards[i%len(shards)], s.clock.Now(), data)] = true
 		s.clock.Advance(time.Second)
 	}
-	s.promise("b")
+	s.addEntry("b")
 	for range 2 {
 		var ids []string
-		for _, p := range s.take(100, time.Hour) {
+		for _, p := range s.lease(100, time.Hour) {
 			if keys[p.Key] {
 				s.class(p.Err, history.Corrupt)
 				if !strings.Contains(p.Err.Error(), fmt.Sprint(p.Key.ID)) {
 					t.Errorf("the error does not name the row: %v", p.Err)
 				}
 			} else {
-				ids = append(ids, s.messages([]history.Promise{p})...)
+				ids = append(ids, s.messages([]history.OutboxEntry{p})...)
 			}
 		}
 		if !slices.Equal(ids, []string{"a", "b"}) {
 			t.Fatal(ids)
 		}
-		s.promises(2 + len(bad))
+		s.entries(2 + len(bad))
 		s.clock.Advance(time.Hour)
 	}
 }

@@ -23,48 +23,48 @@ var propertyTests = []test{
 	{"random/as_the_model_says", asTheModelSays},
 }
 
-// model is what a store should have and say, in the simplest form.
+// model is a model of a store in the simplest form: its data and its answers.
 type model struct {
 	*store
 	r          *rand.Rand
 	alive      map[string]*Actor
 	values     map[string]map[string]string
 	tombstones map[string]tombstone
-	outbox     map[history.PromiseKey]*promised
+	outbox     map[history.OutboxKey]*outboxRow
 	wakes      map[string]time.Time
 	late       []*lateTurn // turns that were decided some time ago
 	trace      []string
 }
 
-// tombstone is what is left of a deleted instance.
+// tombstone is the tombstone of a deleted instance.
 type tombstone struct {
 	start string // the message that began its last incarnation
 	until time.Time
 }
 
-// promised is a row of the outbox.
-type promised struct {
+// outboxRow is a row of the outbox.
+type outboxRow struct {
 	messages []string // nil: some of the batch's
 	batch    *unknown
 	made     time.Time
 	free     time.Time // when it may be taken
 }
 
-// unknown are the messages of a batch that promises in several rows.
+// unknown are the messages of a batch that is stored in several rows.
 type unknown struct {
 	messages map[string]bool
-	rows     int // that nobody has seen
+	rows     int // that the model has not read
 }
 
-// learn takes from a row what it has, where that is not known.
-func (m *model) learn(p *promised, got []string) []string {
+// learn takes the messages of a row from the store, if the model does not know them.
+func (m *model) learn(p *outboxRow, got []string) []string {
 	m.Helper()
 	if p.messages != nil {
 		return p.messages
 	}
 	for _, id := range got {
 		if !p.batch.messages[id] {
-			m.Fatalf("%q was not promised, or was before", id)
+			m.Fatalf("%q was not stored, or was before", id)
 		}
 		delete(p.batch.messages, id)
 	}
@@ -81,9 +81,8 @@ type lateTurn struct {
 	then *Actor
 }
 
-// asTheModelSays takes random steps, and compares what the store says with what the model says:
-// verdicts, promises, what is overdue, what is deleted, and from time to time everything that there
-// is.
+// asTheModelSays takes random steps, and compares the answers of the store with those of the model:
+// verdicts, outbox entries, overdue and deleted instances, and from time to time everything.
 func asTheModelSays(t *testing.T, db *Database) {
 	drawn := *seed
 	for drawn == 0 {
@@ -92,7 +91,7 @@ func asTheModelSays(t *testing.T, db *Database) {
 	m := &model{
 		store: open(t, db), r: rand.New(rand.NewPCG(drawn, 3)), alive: make(map[string]*Actor),
 		values:     make(map[string]map[string]string),
-		tombstones: make(map[string]tombstone), outbox: make(map[history.PromiseKey]*promised),
+		tombstones: make(map[string]tombstone), outbox: make(map[history.OutboxKey]*outboxRow),
 		wakes: make(map[string]time.Time),
 	}
 	defer func() {
@@ -110,7 +109,7 @@ func asTheModelSays(t *testing.T, db *Database) {
 		}
 	}
 	m.compare()
-	t.Logf("%d instances, %d tombstones, %d promises in the end", len(m.alive), len(m.tombstones), len(m.outbox))
+	t.Logf("%d instances, %d tombstones, %d outbox entries in the end", len(m.alive), len(m.tombstones), len(m.outbox))
 }
 
 func (m *model) note(format string, args ...any) {
@@ -221,7 +220,7 @@ func (m *model) decide(id string) *lateTurn {
 	return &lateTurn{t, a}
 }
 
-// expect says what should become of a turn.
+// expect is the status that the store should give to a turn.
 func (m *model) expect(d *lateTurn) history.CommitStatus {
 	known, t := m.alive[d.turn.Instance], d.turn
 	if known != nil || t.Expected.Execution > 0 {
@@ -282,16 +281,16 @@ func (m *model) commitBatch(list []*lateTurn) {
 			}
 		}
 	}
-	if (len(sent) > 0) != (len(r.Promises) > 0) || len(r.Promises) > 3 {
+	if (len(sent) > 0) != (len(r.Entries) > 0) || len(r.Entries) > 3 {
 		// what begins, what goes on, and what takes the place of a tombstone
-		m.Fatalf("%d messages were promised in %v", len(sent), r.Promises)
+		m.Fatalf("%d messages were stored in %v", len(sent), r.Entries)
 	}
-	those := &unknown{make(map[string]bool), len(r.Promises)}
+	those := &unknown{make(map[string]bool), len(r.Entries)}
 	for _, id := range sent {
 		those.messages[id] = true
 	}
-	for _, key := range r.Promises {
-		m.outbox[key] = &promised{batch: those, made: m.clock.Now()}
+	for _, key := range r.Entries {
+		m.outbox[key] = &outboxRow{batch: those, made: m.clock.Now()}
 	}
 }
 
@@ -312,7 +311,7 @@ func (m *model) take1(d *lateTurn) {
 	a.incarnations = make(map[int64]string)
 	if before := m.alive[id]; before != nil {
 		maps.Copy(a.incarnations, before.incarnations)
-		for x := range a.Events { // what was pruned meanwhile is not there again
+		for x := range a.Events { // executions pruned meanwhile stay away
 			if _, kept := before.Events[x]; !kept && x <= before.Row.Execution {
 				delete(a.Events, x)
 			}
@@ -328,22 +327,22 @@ func (m *model) take1(d *lateTurn) {
 	}
 }
 
-// takeSome takes over promises.
+// takeSome takes over outbox entries.
 func (m *model) takeSome() {
 	m.Helper()
 	now := m.clock.Now()
-	take := history.Take{Before: now.Add(-time.Duration(m.r.IntN(100)) * time.Second),
+	take := history.Lease{Before: now.Add(-time.Duration(m.r.IntN(100)) * time.Second),
 		Until: now.Add(time.Duration(1+m.r.IntN(100)) * time.Minute), Limit: 10_000}
-	m.note("take promises %+v", take)
-	list, err := m.TakePromises(m.ctx(), take)
+	m.note("lease outbox %+v", take)
+	list, err := m.LeaseOutbox(m.ctx(), take)
 	if err != nil {
 		m.Fatal(err)
 	}
-	got := make(map[history.PromiseKey][]string)
+	got := make(map[history.OutboxKey][]string)
 	for _, p := range list {
-		got[p.Key] = slices.Sorted(slices.Values(m.messages([]history.Promise{p})))
+		got[p.Key] = slices.Sorted(slices.Values(m.messages([]history.OutboxEntry{p})))
 	}
-	want := make(map[history.PromiseKey][]string)
+	want := make(map[history.OutboxKey][]string)
 	for key, p := range m.outbox {
 		if p.made.Before(take.Before) && !p.free.After(now) {
 			want[key] = m.learn(p, got[key])
@@ -353,26 +352,26 @@ func (m *model) takeSome() {
 	if !maps.EqualFunc(got, want, slices.Equal[[]string]) {
 		m.Fatalf("taken are %v, want %v", got, want)
 	}
-	var kept []history.PromiseKey
+	var kept []history.OutboxKey
 	for key := range want {
 		if m.r.IntN(2) == 0 {
 			kept = append(kept, key)
 			delete(m.outbox, key)
 		}
 	}
-	if err := m.RemovePromises(m.ctx(), kept); err != nil {
+	if err := m.RemoveOutbox(m.ctx(), kept); err != nil {
 		m.Fatal(err)
 	}
 }
 
-// wakeSome takes over what is overdue.
+// wakeSome leases the overdue instances.
 func (m *model) wakeSome() {
 	m.Helper()
 	now := m.clock.Now()
-	take := history.Take{Before: now.Add(time.Microsecond),
+	take := history.Lease{Before: now.Add(time.Microsecond),
 		Until: now.Add(time.Duration(1+m.r.IntN(100)) * time.Minute), Limit: 10_000}
 	m.note("take overdue %+v", take)
-	list, err := m.TakeOverdue(m.ctx(), take)
+	list, err := m.LeaseOverdue(m.ctx(), take)
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -465,7 +464,7 @@ func (m *model) tidyUp() {
 // compare compares everything.
 func (m *model) compare() {
 	m.Helper()
-	want := history.Metrics{Instances: make(map[round.Status]int64), Promises: int64(len(m.outbox)),
+	want := history.Metrics{Instances: make(map[round.Status]int64), OutboxEntries: int64(len(m.outbox)),
 		Tombstones: int64(len(m.tombstones))}
 	for _, id := range m.ids() {
 		a := m.alive[id]

@@ -27,7 +27,7 @@ type Released struct {
 	Open func(t *testing.T, script string) history.Store
 }
 
-// Test opens what each released version has left, and goes on with it.
+// Test opens the database of each released version, and commits further turns.
 func (r Released) Test(t *testing.T) {
 	if *makeFixture {
 		r.write(t)
@@ -82,7 +82,7 @@ func (r Released) write(t *testing.T) {
 
 // Unchanged checks that the files in migrations are as they were released, by their SHA-256. None
 // of them ever changes: a database that was made with one would differ from others of the same
-// version. What should be different needs a new migration.
+// version. A change needs a new migration.
 func Unchanged(t *testing.T, released map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob("migrations/*")

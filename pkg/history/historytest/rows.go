@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )
@@ -52,14 +53,14 @@ func loadTurn(t *testing.T, db *Database) {
 		history.UnreadableError{Instance: "a", Execution: 1, Event: 5, Column: "data"})
 }
 
-// loadLines shows that what a payload says does not end a line of a row.
+// loadLines shows that the contents of a payload do not end a line of a row.
 func loadLines(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i, data := range []string{"\"a\\nb\"", "{\n \"a\":\n 1\n}", "no JSON\nat all\n", "\n", "\x00\n\xff"} {
 		a := NewActor(fmt.Sprint("a", i))
-		s.commit(Together(a.Start(func(x *events.Started) { x.Input = events.Payload(data) }), a.Say(
-			&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(data)},
-			&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(data)})))
+		s.commit(Together(a.Start(func(x *events.Started) { x.Input = codec.Payload(data) }), a.Say(
+			&events.EventReceived{Wait: 1, Name: "note", Data: codec.Payload(data)},
+			&events.EventReceived{Wait: 1, Name: "note", Data: codec.Payload(data)})))
 		if k := s.load(a.ID); k.Unreadable != nil || len(k.History) != 3 {
 			t.Fatalf("%q: %+v", data, k.Unreadable)
 		}
@@ -69,7 +70,7 @@ func loadLines(t *testing.T, db *Database) {
 // loadParts shows that a turn of very many events, and of large ones, can be read from everywhere.
 func loadParts(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	large := events.Payload(`"` + strings.Repeat("x", 20<<10) + `"`)
+	large := codec.Payload(`"` + strings.Repeat("x", 20<<10) + `"`)
 	say := &events.EventReceived{Wait: 1, Name: "note", Data: large}
 	s.commit(Together(a.Start(), a.Notes(70), a.Say(say, say, say)))
 	s.same(a)

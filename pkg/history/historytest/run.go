@@ -17,7 +17,7 @@ type test struct {
 // tests are all subtests of the suite.
 func tests() []test {
 	return slices.Concat(commitTests, sizeTests, loadTests, stateTests, outboxTests, wakeTests, zombieTests,
-		concurrentTests, propertyTests, adminTests, auditTests)
+		concurrentTests, propertyTests, adminTests, auditTests, observerTests)
 }
 
 // Run runs the suite. fresh makes a new, empty database.

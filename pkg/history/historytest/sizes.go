@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -80,7 +82,7 @@ func manyEvents(t *testing.T, db *Database) {
 		t.Fatal("the end was not stored")
 	}
 	s.delete("a")
-	s.nobody("a")
+	s.absent("a")
 }
 
 // largeEvents shows that a turn may have events that are larger together than what a database takes
@@ -90,7 +92,7 @@ func largeEvents(t *testing.T, db *Database) {
 	turns := []*round.Turn{a.Start()}
 	for range racetest.Size(24, 2) {
 		turns = append(turns, a.Say(&events.EventReceived{Wait: 1, Name: "large",
-			Data: events.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`)}))
+			Data: codec.Payload(`"` + strings.Repeat("x", events.MaxPayload-2) + `"`)}))
 	}
 	s.commit(Together(turns...))
 	s.same(a)
@@ -122,7 +124,7 @@ func manyTurns(t *testing.T, db *Database) {
 	for _, a := range actors[:10] {
 		s.same(a)
 	}
-	if n := len(s.messages(s.take(1000, time.Hour))); n != 1000 {
+	if n := len(s.messages(s.lease(1000, time.Hour))); n != 1000 {
 		t.Fatal(n)
 	}
 }
@@ -145,8 +147,8 @@ func largeOutputs(t *testing.T, db *Database) {
 	}
 }
 
-// oddTexts shows that texts from outside that databases do not take are stored all the same, with
-// what is left of them, and that empty ones come back empty.
+// oddTexts shows that the store takes texts from outside that databases refuse, with U+FFFD in the
+// place of each character that they refuse, and that empty texts stay empty.
 func oddTexts(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i, text := range []string{"", "a\x00b", "a\xffb", "\xed\xa0\x80", "\x00", "a\u2028b\u0001", "a'b\"c\\d$1",
@@ -233,11 +235,11 @@ func binaryPayloads(t *testing.T, db *Database) {
 		"\\x00", strings.Repeat("\xfe", 1000)} {
 		a := NewActor(fmt.Sprint("a", i))
 		s.commit(Together(a.Start(func(x *events.Started) {
-			x.Input = events.Payload(data)
+			x.Input = codec.Payload(data)
 		}), a.SetStatus(data), a.Set("k", data)))
 		s.same(a)
 		s.hasValues(a.ID, map[string]history.Value{"k": value(data, 1, Began)})
-		s.status(a.ID, 0, history.CustomStatus{Data: events.Payload(data), Version: 1, Changed: true})
+		s.status(a.ID, 0, history.CustomStatus{Data: codec.Payload(data), Version: 1, Changed: true})
 		s.commit(a.Complete(data))
 		k := s.load(a.ID)
 		if string(k.Row.Output) != data || string(k.Row.CustomStatus) != data {
@@ -246,7 +248,7 @@ func binaryPayloads(t *testing.T, db *Database) {
 		s.same(a)
 		b := NewActor(fmt.Sprint("b", i))
 		turn := Together(b.Start(), b.Fail("broken"))
-		b.Row.Error.Details = events.Payload(data)
+		b.Row.Error.Details = codec.Payload(data)
 		s.commit(turn)
 		if got := s.load(b.ID).Row.Error; got == nil || string(got.Details) != data && data != "null" {
 			t.Fatalf("%q became %+v", data, got)
@@ -278,11 +280,11 @@ func times(t *testing.T, db *Database) {
 // largeErrors shows that errors come back with all they say: kinds, types, stacks and causes.
 func largeErrors(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
-	var e *events.Error
+	var e *failure.Error
 	for range events.MaxErrorCauses {
-		e = &events.Error{Kind: events.Application, Type: "declined", Message: strings.Repeat("m<>&\u2028", 100),
-			Source: `activity "charge"`, Final: true,
-			Details: events.Payload(`{"code":51}`), Attempts: 3, Stack: strings.Repeat("main.go:1\n", 1000), Cause: e}
+		e = &failure.Error{Kind: failure.Application, Type: "declined", Message: strings.Repeat("m<>&\u2028", 100),
+			Source: `activity "charge"`, NonRetryable: true,
+			Details: codec.Payload(`{"code":51}`), Attempts: 3, Stack: strings.Repeat("main.go:1\n", 1000), Cause: e}
 	}
 	turn := Together(a.Start(), a.Fail("broken"))
 	a.Row.Error = e

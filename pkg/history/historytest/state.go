@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -44,8 +45,8 @@ var stateTests = []test{
 	{"kv_store/values_of_a_new_incarnation", valuesOfNewIncarnation},
 }
 
-// status checks what the custom status is for somebody who knows a version.
-func (s *store) status(id string, known int64, want history.CustomStatus) {
+// status checks the custom status that a reader gets if it knows a version.
+func (s *reader) status(id string, known int64, want history.CustomStatus) {
 	s.Helper()
 	got, err := s.CustomStatus(s.ctx(), id, known)
 	if err != nil {
@@ -57,7 +58,7 @@ func (s *store) status(id string, known int64, want history.CustomStatus) {
 }
 
 // hasValues checks an instance's values: key, what it is set to, and by which execution.
-func (s *store) hasValues(id string, want map[string]history.Value) {
+func (s *reader) hasValues(id string, want map[string]history.Value) {
 	s.Helper()
 	got, err := s.Values(s.ctx(), id)
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *store) hasValues(id string, want map[string]history.Value) {
 
 // value is a value as the store should have it.
 func value(data string, execution int64, set time.Time) history.Value {
-	return history.Value{Data: events.Payload(data), Execution: execution, Set: set}
+	return history.Value{Data: codec.Payload(data), Execution: execution, Set: set}
 }
 
 // statusSet shows that a status is stored as it is, for readers and for the next round, and that
@@ -88,7 +89,7 @@ func statusSet(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
 	s.commit(a.SetStatus(`{"done":50}`))
-	s.status("a", 0, history.CustomStatus{Data: events.Payload(`{"done":50}`), Version: 1, Changed: true})
+	s.status("a", 0, history.CustomStatus{Data: codec.Payload(`{"done":50}`), Version: 1, Changed: true})
 	s.same(a)
 }
 
@@ -108,7 +109,7 @@ func statusPreserved(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
 	s.commit(a.SetStatus(`"half"`))
-	half := history.CustomStatus{Data: events.Payload(`"half"`), Version: 1, Changed: true}
+	half := history.CustomStatus{Data: codec.Payload(`"half"`), Version: 1, Changed: true}
 	s.commit(a.Note())
 	s.status("a", 0, half)
 	s.commit(a.ContinueAsNew())
@@ -120,21 +121,21 @@ func statusPreserved(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// statusVersions shows that the version counts what was set and cleared, also within one turn.
+// statusVersions shows that the version counts each setting and clearing, also within one turn.
 func statusVersions(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
 	for i, text := range []string{`"a"`, `"a"`, "", "", `"b"`} {
 		s.commit(a.SetStatus(text))
-		s.status("a", int64(i), history.CustomStatus{Data: events.Payload(text), Version: int64(i) + 1, Changed: true})
+		s.status("a", int64(i), history.CustomStatus{Data: codec.Payload(text), Version: int64(i) + 1, Changed: true})
 	}
 	s.commit(Together(a.SetStatus(`"c"`), a.SetStatus(`"d"`)))
-	s.status("a", 5, history.CustomStatus{Data: events.Payload(`"d"`), Version: 7, Changed: true})
+	s.status("a", 5, history.CustomStatus{Data: codec.Payload(`"d"`), Version: 7, Changed: true})
 	s.same(a)
 }
 
-// statusPolled shows that somebody who knows the version gets nothing, and that it is the version
-// that counts and not the text.
+// statusPolled shows that a reader that knows the version gets no data, and that the version counts
+// and not the text.
 func statusPolled(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
@@ -142,7 +143,7 @@ func statusPolled(t *testing.T, db *Database) {
 	s.commit(a.SetStatus(`"half"`))
 	s.status("a", 1, history.CustomStatus{Version: 1})
 	s.commit(a.SetStatus(`"half"`))
-	s.status("a", 1, history.CustomStatus{Data: events.Payload(`"half"`), Version: 2, Changed: true})
+	s.status("a", 1, history.CustomStatus{Data: codec.Payload(`"half"`), Version: 2, Changed: true})
 	s.status("a", 2, history.CustomStatus{Version: 2})
 }
 
@@ -163,7 +164,7 @@ func statusOfNew(t *testing.T, db *Database) {
 	s, a, b := open(t, db), NewActor("a"), NewActor("b")
 	s.commit(a.StartAndCall(), Together(b.Start(), b.SetStatus(`"begun"`)))
 	s.status("a", 0, history.CustomStatus{})
-	s.status("b", 0, history.CustomStatus{Data: events.Payload(`"begun"`), Version: 1, Changed: true})
+	s.status("b", 0, history.CustomStatus{Data: codec.Payload(`"begun"`), Version: 1, Changed: true})
 	s.same(a)
 	s.same(b)
 }
@@ -179,7 +180,7 @@ func statusOfNewIncarnation(t *testing.T, db *Database) {
 	}
 	s.commit(a.Start(WithMessage("again")), Together(b.Start(WithMessage("again")), b.SetStatus(`"new"`)))
 	s.status("a", 1, history.CustomStatus{Changed: true})
-	s.status("b", 0, history.CustomStatus{Data: events.Payload(`"new"`), Version: 1, Changed: true})
+	s.status("b", 0, history.CustomStatus{Data: codec.Payload(`"new"`), Version: 1, Changed: true})
 	s.same(a)
 	s.same(b)
 }
@@ -221,7 +222,7 @@ func valuesCleared(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// valueExecution shows that a value tells which execution set it last.
+// valueExecution shows that a value has the execution that set it last.
 func valueExecution(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Set("k", "1"), a.Set("l", "1")))
@@ -259,7 +260,7 @@ func valuesOfTwo(t *testing.T, db *Database) {
 	s.hasValues("b", map[string]history.Value{"k": value("2", 1, Began)})
 }
 
-// valueRemovedThatIsNot shows that removing what is not there is no error.
+// valueRemovedThatIsNot shows that removing a value that does not exist is not an error.
 func valueRemovedThatIsNot(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Set("k", "1")))
@@ -316,7 +317,7 @@ func valueKeys(t *testing.T, db *Database) {
 	s.hasValues("a", want)
 }
 
-// valuesOfTwoExecutions shows that what different executions have set is there together.
+// valuesOfTwoExecutions shows that values of different executions are there together.
 func valuesOfTwoExecutions(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(Together(a.Start(), a.Set("k", "1"), a.ContinueAsNew(), a.Set("l", "2")))

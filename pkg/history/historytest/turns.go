@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -55,7 +57,7 @@ func (a *Actor) Clone() *Actor {
 // Back takes the last turn back, because it was not committed.
 func (a *Actor) Back() { *a = *a.before }
 
-// Option changes what a start says.
+// Option changes the event Started of a start.
 type Option func(*events.Started)
 
 // WithParent makes it a child.
@@ -83,7 +85,7 @@ func WithMessage(id string) Option { return func(s *events.Started) { s.Message 
 // otherwise.
 func (a *Actor) Start(options ...Option) *round.Turn {
 	t := a.turn()
-	started := &events.Started{Name: "orders", Version: "1.0.0", Input: events.Payload(`{"n":1}`),
+	started := &events.Started{Name: "orders", Version: "1.0.0", Input: codec.Payload(`{"n":1}`),
 		Engine: events.Engine, Message: "start-" + a.ID + "-" + fmt.Sprint(a.Row.Execution)}
 	for _, o := range options {
 		o(started)
@@ -107,7 +109,7 @@ func (a *Actor) Start(options ...Option) *round.Turn {
 
 // Call schedules an activity: what the code says in its first round.
 func (a *Actor) Call(name string) *events.ActivityScheduled {
-	return &events.ActivityScheduled{Name: name, Input: events.Payload(`{"sku":"a1"}`), Attempt: 1}
+	return &events.ActivityScheduled{Name: name, Input: codec.Payload(`{"sku":"a1"}`), Attempt: 1}
 }
 
 // StartAndCall is a whole first round: it starts and schedules an activity.
@@ -116,9 +118,9 @@ func (a *Actor) StartAndCall(options ...Option) *round.Turn {
 	before := a.before
 	a.say(t, a.Call("charge"))
 	t.Messages = append(t.Messages, events.Message{
-		ID: events.MessageID(events.VerbWork, a.ID, a.ref()), Instance: a.ID,
-		Content: &events.Work{Ref: a.ref(), Orchestration: a.Row.Name, Version: a.Row.Version, Activity: "charge",
-			Input: events.Payload(`{"sku":"a1"}`), Attempt: 1},
+		ID: events.MessageID(events.VerbTask, a.ID, a.ref()), Instance: a.ID,
+		Content: &events.Task{Ref: a.ref(), Orchestration: a.Row.Name, Version: a.Row.Version, Activity: "charge",
+			Input: codec.Payload(`{"sku":"a1"}`), Attempt: 1},
 	})
 	a.Row.WakeAt = a.now.Add(time.Minute)
 	t.Row = a.Row
@@ -141,27 +143,27 @@ func (a *Actor) Say(facts ...events.Fact) *round.Turn {
 
 // Note appends an event that says nothing of importance.
 func (a *Actor) Note() *round.Turn {
-	return a.Say(&events.EventReceived{Wait: 1, Name: "note", Data: events.Payload(fmt.Sprint(a.Row.LastEvent))})
+	return a.Say(&events.EventReceived{Wait: 1, Name: "note", Data: codec.Payload(fmt.Sprint(a.Row.LastEvent))})
 }
 
 // Complete ends the instance with an output.
 func (a *Actor) Complete(output string) *round.Turn {
-	return a.end(round.Completed, events.Payload(output), nil, &events.Completed{Output: events.Payload(output)})
+	return a.end(round.Completed, codec.Payload(output), nil, &events.Completed{Output: codec.Payload(output)})
 }
 
 // Fail ends it with an error.
 func (a *Actor) Fail(message string) *round.Turn {
-	err := &events.Error{Kind: events.Application, Message: message}
+	err := &failure.Error{Kind: failure.Application, Message: message}
 	return a.end(round.Failed, nil, err, &events.Failed{Error: err})
 }
 
 // Terminate ends it from outside.
 func (a *Actor) Terminate(reason string) *round.Turn {
-	return a.end(round.Terminated, nil, &events.Error{Kind: events.TerminatedError, Message: reason},
+	return a.end(round.Terminated, nil, &failure.Error{Kind: failure.Terminated, Message: reason},
 		&events.Terminated{Reason: reason})
 }
 
-func (a *Actor) end(s round.Status, output events.Payload, err *events.Error, f events.Fact) *round.Turn {
+func (a *Actor) end(s round.Status, output codec.Payload, err *failure.Error, f events.Fact) *round.Turn {
 	t := a.turn()
 	a.say(t, f)
 	a.Row.Status, a.Row.Output, a.Row.Error, a.Row.EndedAt, a.Row.WakeAt = s, output, err, a.now, time.Time{}
@@ -171,7 +173,7 @@ func (a *Actor) end(s round.Status, output events.Payload, err *events.Error, f 
 // ContinueAsNew ends the current execution and begins the next one.
 func (a *Actor) ContinueAsNew() *round.Turn {
 	t := a.turn()
-	a.say(t, &events.ContinuedAsNew{Name: a.Row.Name, Version: a.Row.Version, Input: events.Payload("2")})
+	a.say(t, &events.ContinuedAsNew{Name: a.Row.Name, Version: a.Row.Version, Input: codec.Payload("2")})
 	former := a.Row
 	former.Status, former.EndedAt, former.WakeAt, former.UpdatedAt = round.ContinuedAsNew, a.now, time.Time{}, a.now
 	t.Former = append(t.Former, former)
@@ -188,9 +190,9 @@ func (a *Actor) ContinueAsNew() *round.Turn {
 
 // Set sets a value, Remove removes one. Both add to a turn; an event tells of each.
 func (a *Actor) Set(key, value string) *round.Turn {
-	t := a.Say(&events.ValueSet{Key: key, Value: events.Payload(value), Set: a.now})
+	t := a.Say(&events.ValueSet{Key: key, Value: codec.Payload(value), Set: a.now})
 	t.Values = append(t.Values,
-		round.ValueChange{Key: key, Value: events.Payload(value), Execution: a.Row.Execution, Set: a.now})
+		round.ValueChange{Key: key, Value: codec.Payload(value), Execution: a.Row.Execution, Set: a.now})
 	return t
 }
 
@@ -208,7 +210,7 @@ func (a *Actor) SetStatus(status string) *round.Turn {
 	t := a.turn()
 	a.Row.CustomStatus = nil
 	if status != "" {
-		a.Row.CustomStatus = events.Payload(status)
+		a.Row.CustomStatus = codec.Payload(status)
 	}
 	a.Row.CustomStatusVersion++
 	a.say(t, &events.StatusSet{Status: a.Row.CustomStatus, Version: a.Row.CustomStatusVersion})
@@ -226,7 +228,7 @@ func (a *Actor) Wake(at time.Time) *round.Turn {
 // Sends adds a message to a turn.
 func Sends(t *round.Turn, id, to string) *round.Turn {
 	t.Messages = append(t.Messages, events.Message{ID: id, Instance: to,
-		Content: &events.EventRaised{Name: "go", Data: events.Payload(`"` + id + `"`)}})
+		Content: &events.EventRaised{Name: "go", Data: codec.Payload(`"` + id + `"`)}})
 	return t
 }
 
@@ -262,7 +264,7 @@ func Decided(tb testing.TB, t *round.Turn) history.Decided {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		d.Promises = append(d.Promises, w)
+		d.Messages = append(d.Messages, w)
 	}
 	return d
 }
@@ -310,7 +312,7 @@ func Together(turns ...*round.Turn) *round.Turn {
 	return &all
 }
 
-// Resume makes an actor of what a store knows of an instance.
+// Resume makes an actor of an instance that was loaded from a store.
 func Resume(known round.Known, now time.Time) *Actor {
 	a := NewActor(known.Instance).At(now)
 	a.Row = known.Row

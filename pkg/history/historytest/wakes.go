@@ -30,19 +30,20 @@ var wakeTests = []test{
 	{"wakes/an_instance_that_is_being_written_is_found_later", overdueLocked},
 }
 
-// overdue takes over what is due at a time after everything began, for an hour.
-func (s *store) overdue(after time.Duration) []history.Overdue {
+// overdue leases, for an hour, the instances that are due at a time after everything began.
+func (s *sleepers) overdue(after time.Duration) []history.Overdue {
 	s.Helper()
 	s.clock.at = Began.Add(after)
-	list, err := s.TakeOverdue(s.ctx(), history.Take{Before: s.clock.at, Until: s.clock.at.Add(time.Hour), Limit: 100})
+	list, err := s.LeaseOverdue(s.ctx(), history.Lease{Before: s.clock.at, Until: s.clock.at.Add(time.Hour),
+		Limit: 100})
 	if err != nil {
-		s.Fatalf("take over what is overdue: %v", err)
+		s.Fatalf("lease overdue instances: %v", err)
 	}
 	return list
 }
 
 // due checks which instances are due at a time, whatever their order.
-func (s *store) due(after time.Duration, want ...string) {
+func (s *sleepers) due(after time.Duration, want ...string) {
 	s.Helper()
 	var got []string
 	for _, o := range s.overdue(after) {
@@ -55,14 +56,14 @@ func (s *store) due(after time.Duration, want ...string) {
 }
 
 // sleeper commits a new instance that must be looked at some time after everything began.
-func (s *store) sleeper(id string, wake time.Duration) *Actor {
+func (s *sleepers) sleeper(id string, wake time.Duration) *Actor {
 	s.Helper()
 	a := NewActor(id).At(s.clock.Now())
 	s.commit(Together(a.Start(), a.Wake(Began.Add(wake))))
 	return a
 }
 
-// overdueTaken shows what a sweep learns: who is overdue, since when, and where it stands.
+// overdueTaken shows what a sweep learns: which instance is overdue, since when, and its version.
 func overdueTaken(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.sleeper("a", time.Minute)
@@ -77,8 +78,8 @@ func overdueTaken(t *testing.T, db *Database) {
 	}
 }
 
-// overdueNotBefore shows that nobody is woken before its time, at whatever part of a second that
-// is, and that none is much later.
+// overdueNotBefore shows that no instance is woken before its time, at whatever part of a second
+// that is, and none much later.
 func overdueNotBefore(t *testing.T, db *Database) {
 	s := open(t, db)
 	for i, wake := range []time.Duration{10 * time.Second, 10*time.Second + 1, 19*time.Second + 999*time.Millisecond,
@@ -152,8 +153,8 @@ func overdueDeleted(t *testing.T, db *Database) {
 	s.due(time.Hour, "b")
 }
 
-// overdueSuspended shows that the time counts, and not the status: what is suspended may have to be
-// looked at, too.
+// overdueSuspended shows that the wake time counts, and not the status: an orchestrator may have to
+// load suspended and halted instances, too.
 func overdueSuspended(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, b := s.sleeper("a", time.Minute), s.sleeper("b", time.Minute)
@@ -193,8 +194,8 @@ func overdueLimited(t *testing.T, db *Database) {
 	seen := make(map[string]bool)
 	s.clock.Advance(time.Hour)
 	for _, want := range []int{8, 8, 4, 0} {
-		list, err := s.TakeOverdue(s.ctx(),
-			history.Take{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 8})
+		list, err := s.LeaseOverdue(s.ctx(),
+			history.Lease{Before: s.clock.Now(), Until: s.clock.Now().Add(time.Hour), Limit: 8})
 		if err != nil || len(list) != want {
 			t.Fatal(len(list), want, err)
 		}
@@ -207,8 +208,8 @@ func overdueLimited(t *testing.T, db *Database) {
 	}
 }
 
-// overdueTakenByMany shows that sweeps at the same time share what is due: each instance is taken
-// by one of them.
+// overdueTakenByMany shows that sweeps at the same time share the due instances: each instance is
+// leased by one of them.
 func overdueTakenByMany(t *testing.T, db *Database) {
 	s := open(t, db)
 	stores := []*store{s}
@@ -230,8 +231,8 @@ func overdueTakenByMany(t *testing.T, db *Database) {
 		go func() {
 			var all []string
 			for {
-				list, err := stores[i%len(stores)].TakeOverdue(t.Context(),
-					history.Take{Before: now, Until: now.Add(time.Hour), Limit: 9})
+				list, err := stores[i%len(stores)].LeaseOverdue(t.Context(),
+					history.Lease{Before: now, Until: now.Add(time.Hour), Limit: 9})
 				if err != nil {
 					t.Error(err)
 				}
@@ -253,7 +254,7 @@ func overdueTakenByMany(t *testing.T, db *Database) {
 	if n := len(slices.Compact(slices.Clone(got))); n != len(got) {
 		t.Fatalf("%d instances were taken %d times", n, len(got))
 	}
-	// A sweep may have come away empty while another held what was left; nobody is lost by that.
+	// A sweep may get nothing while another locks the remaining rows. A later sweep finds those.
 	for _, o := range s.overdue(time.Hour) {
 		got = append(got, o.Instance)
 	}
@@ -279,8 +280,8 @@ func overdueKeepsVersion(t *testing.T, db *Database) {
 	s.same(a)
 }
 
-// overdueAfterReopening shows that what was due or taken when a process died is found by the next
-// one, after many sweeps, too.
+// overdueAfterReopening shows that the next process finds the instances that were due or leased
+// when a process died, after many sweeps, too.
 func overdueAfterReopening(t *testing.T, db *Database) {
 	s := open(t, db)
 	s.sleeper("a", time.Minute)
@@ -323,8 +324,8 @@ func overdueBehind(t *testing.T, db *Database) {
 	fast.due(9*time.Hour+time.Minute, "hours", "minutes")
 }
 
-// overdueLocked shows that an instance that cannot be taken because somebody is writing its row is
-// found by a later sweep, if nothing comes of that.
+// overdueLocked shows that an instance that cannot be leased because a transaction has locked its
+// row is found by a later sweep, if that transaction rolls back.
 func overdueLocked(t *testing.T, db *Database) {
 	if db.Hold == nil {
 		t.Skip("nobody else can hold a row of this database")

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// zombieTests are about what was under way when an instance was deleted, and must not bring it
-// back.
+// zombieTests are about turns that were in flight when an instance was deleted, and must not
+// restore it.
 var zombieTests = []test{
 	{"zombies/a_turn_after_its_deletion", turnAfterDeletion},
 	{"zombies/a_turn_after_a_recreation", turnAfterRecreation},
@@ -53,7 +54,7 @@ func turnAfterDeletion(t *testing.T, db *Database) {
 		if o := s.refused(history.Conflict, turn); o.Actual != (round.RowVersion{}) {
 			t.Fatalf("told %+v of a deleted instance", o.Actual)
 		}
-		s.nobody(a.ID)
+		s.absent(a.ID)
 		s.hasValues(a.ID, nil)
 	}
 	if m := s.metrics(); m.Instances[round.Running] != int64(len(kinds)) || m.Events != int64(len(kinds)) ||
@@ -68,7 +69,7 @@ func turnAfterDeletion(t *testing.T, db *Database) {
 func turnAfterRecreation(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithMessage("first")))
-	late := a.Say(&events.ActivityCompleted{Schedule: 2, Result: events.Payload(`"of the former incarnation"`)})
+	late := a.Say(&events.ActivityCompleted{Schedule: 2, Result: codec.Payload(`"of the former incarnation"`)})
 	s.delete("a")
 	next := NewActor("a")
 	s.commit(next.StartAndCall(WithMessage("second")))
@@ -90,7 +91,7 @@ func startAfterDeletion(t *testing.T, db *Database) {
 	s.delete("a")
 	for range 2 {
 		s.refused(history.Deleted, NewActor("a").At(Began.Add(time.Hour)).Start(WithMessage("first")))
-		s.nobody("a")
+		s.absent("a")
 	}
 	next := NewActor("a")
 	start := next.Start(WithMessage("second"))
@@ -125,13 +126,13 @@ func restartAfterDeletion(t *testing.T, db *Database) {
 }
 
 // halfErased makes a deleted instance one whose deletion was interrupted.
-func (s *store) halfErased(id string) {
+func (s *remover) halfErased(id string) {
 	s.Helper()
 	s.db.Exec(s.TB, "UPDATE rondo_instances SET status = 'deleting', last_event = -1 WHERE instance = $1", id)
 }
 
-// startWhileErased shows that an id cannot be used while its former incarnation is being erased,
-// that whoever tries is told to come again, and can when it is done.
+// startWhileErased shows that an id cannot be used while its former incarnation is being erased:
+// the store answers starts with Deleting, and takes them when the erasing is done.
 func startWhileErased(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start(WithMessage("first")))
@@ -143,16 +144,16 @@ func startWhileErased(t *testing.T, db *Database) {
 	s.refused(history.Deleting, start)
 	s.refused(history.Deleting, NewActor("a").Start(WithMessage("first")))
 	s.refused(history.Conflict, late)
-	s.nobody("a")
-	s.promises(0)
+	s.absent("a")
+	s.entries(0)
 	s.tidy()
 	s.refused(history.Deleted, NewActor("a").Start(WithMessage("first")))
 	s.commit(start)
 	s.same(next)
 }
 
-// newIncarnation shows that what comes under the id of a deleted instance begins with nothing of
-// it: no event, execution, value, attribute, status or time.
+// newIncarnation shows that a new instance under the id of a deleted one begins with nothing of it:
+// no event, execution, value, attribute, status or time.
 func newIncarnation(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall(WithAttributes(map[string]string{"x": "old", "y": "old"}), WithMessage("first")))
@@ -203,8 +204,8 @@ func tombstoneForgotten(t *testing.T, db *Database) {
 	s.same(next)
 }
 
-// tombstoneDoesNotLive shows that a tombstone is nobody: it is not loaded, not due, not listed, and
-// cannot be deleted again.
+// tombstoneDoesNotLive shows that a tombstone is not an instance: it is not loaded, not due, not
+// listed, and cannot be deleted again.
 func tombstoneDoesNotLive(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.StartAndCall())
@@ -241,7 +242,7 @@ func orphanNotBorn(t *testing.T, db *Database) {
 		c := NewActor(id)
 		s.refused(history.ParentDeleted,
 			Together(c.StartAndCall(WithParent(p), WithAttributes(map[string]string{"x": "y"})), c.Set("k", "1")))
-		s.nobody(id)
+		s.absent(id)
 		s.hasValues(id, nil)
 	}
 	s.halfErased("parent")
@@ -249,7 +250,7 @@ func orphanNotBorn(t *testing.T, db *Database) {
 	never := NewActor("never")
 	never.Start()
 	s.refused(history.ParentDeleted, NewActor("child-4").Start(WithParent(never)))
-	s.promises(0)
+	s.entries(0)
 }
 
 // orphanOfFormerIncarnation shows that a child that a deleted instance wanted to start is not born
@@ -262,7 +263,7 @@ func orphanOfFormerIncarnation(t *testing.T, db *Database) {
 	next := NewActor("parent")
 	s.commit(next.Start(WithMessage("second")))
 	s.refused(history.ParentDeleted, birth)
-	s.nobody("child")
+	s.absent("child")
 	s.commit(NewActor("child").Start(WithParent(next)))
 }
 
@@ -285,7 +286,8 @@ func childOfEnded(t *testing.T, db *Database) {
 	}
 }
 
-// orphanAmongOthers shows that orphans and buried starts hold back nobody else in their batch.
+// orphanAmongOthers shows that orphans and starts of deleted instances hold back no other turn of
+// their batch.
 func orphanAmongOthers(t *testing.T, db *Database) {
 	s, p, q := open(t, db), NewActor("parent"), NewActor("living")
 	s.commit(p.Start(), q.Start(), NewActor("buried").Start(WithMessage("first")),
@@ -302,7 +304,7 @@ func orphanAmongOthers(t *testing.T, db *Database) {
 	s.same(a)
 	s.same(b)
 	s.same(c)
-	if got := s.messages(s.take(10, time.Hour)); len(got) != 3 {
+	if got := s.messages(s.lease(10, time.Hour)); len(got) != 3 {
 		t.Fatal(got)
 	}
 }
@@ -326,8 +328,8 @@ func race(one, other func()) {
 	both.Wait()
 }
 
-// fate is what became of one turn of a race.
-func (s *store) fate(turn *round.Turn, batch history.Batch) history.CommitStatus {
+// fate is the outcome of one turn of a race.
+func (s *rounds) fate(turn *round.Turn, batch history.Batch) history.CommitStatus {
 	r, err := s.Commit(context.Background(), batch)
 	if err != nil {
 		s.Errorf("commit of %q: %v (%v)", turn.Instance, err, history.ClassOf(err))
@@ -337,7 +339,7 @@ func (s *store) fate(turn *round.Turn, batch history.Batch) history.CommitStatus
 }
 
 // birthDuringDeletion shows that a child that is born while its parent is deleted is either never
-// born or deleted with it, whoever comes first.
+// born or deleted with it, whichever comes first.
 func birthDuringDeletion(t *testing.T, db *Database) {
 	s, other := rivals(t, db)
 	seen := make(map[history.CommitStatus]int)
@@ -355,8 +357,8 @@ func birthDuringDeletion(t *testing.T, db *Database) {
 		if verdict != history.Committed && verdict != history.ParentDeleted {
 			t.Fatalf("the child was told: %v", verdict)
 		}
-		s.nobody(p.ID)
-		s.nobody(c.ID)
+		s.absent(p.ID)
+		s.absent(c.ID)
 		s.refused(history.ParentDeleted, NewActor(c.ID).Start(WithParent(p), WithMessage("again")))
 	}
 	t.Log(seen)
@@ -379,7 +381,7 @@ func grandchildDuringDeletion(t *testing.T, db *Database) {
 			t.Fatalf("the grandchild was told: %v", verdict)
 		}
 		for _, id := range []string{p.ID, c.ID, g.ID} {
-			s.nobody(id)
+			s.absent(id)
 		}
 	}
 }
@@ -401,7 +403,7 @@ func turnDuringDeletion(t *testing.T, db *Database) {
 		if verdict != history.Committed && verdict != history.Conflict {
 			t.Fatalf("the turn was told: %v", verdict)
 		}
-		s.nobody(a.ID)
+		s.absent(a.ID)
 		s.hasValues(a.ID, nil)
 		s.refused(history.Conflict, turn)
 	}
@@ -429,8 +431,8 @@ func birthDuringLonelyDeletion(t *testing.T, db *Database) {
 			s.same(p)
 			s.same(c)
 		case verdict == history.ParentDeleted && err == nil:
-			s.nobody(p.ID)
-			s.nobody(c.ID)
+			s.absent(p.ID)
+			s.absent(c.ID)
 		default:
 			t.Fatalf("the child was told %v, the deletion %v", verdict, err)
 		}

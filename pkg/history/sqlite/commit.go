@@ -10,11 +10,20 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
+// committer stores turns.
+type committer struct {
+	db   *database
+	ids  outboxIDs
+	step wakeStep
+	now  func() time.Time
+}
+
 // Commit implements [history.Rounds].
-func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result, error) {
+func (s *committer) Commit(ctx context.Context, batch history.Batch) (result history.Result, err error) {
+	defer s.db.observer.Begin("commit").End(&err)
 	if err := batch.Check(); err != nil {
 		return history.Result{}, err
 	}
@@ -22,11 +31,11 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 	if err != nil {
 		return history.Result{}, fail("commit", err)
 	}
-	result := history.Result{Outcomes: make([]history.Outcome, len(entries))}
+	result = history.Result{Outcomes: make([]history.Outcome, len(entries))}
 	if len(entries) == 0 && len(batch.Published) == 0 {
 		return result, nil
 	}
-	if result.Promises, err = s.commit(ctx, entries, batch.Published); err != nil {
+	if result.Entries, err = s.commit(ctx, entries, batch.Published); err != nil {
 		return history.Result{}, err
 	}
 	for _, e := range entries {
@@ -35,15 +44,15 @@ func (s *Store) Commit(ctx context.Context, batch history.Batch) (history.Result
 	return result, nil
 }
 
-// entry is a turn on its way into the database.
+// entry is a turn in flight to the database.
 type entry struct {
-	relational.Entry
-	found *relational.Columns // the row that is there, as far as judging needs it; nil if there is none
+	sqlrow.Entry
+	found *sqlrow.InstanceRow // the row that is there, as far as judging needs it; nil if there is none
 }
 
 // encode writes turns as rows, in the order of their keys. It takes most of the time that is not
 // SQLite's, and many can do it at once.
-func (s *Store) encode(ctx context.Context, turns []history.Decided) ([]*entry, error) {
+func (s *committer) encode(ctx context.Context, turns []history.Decided) ([]*entry, error) {
 	entries := make([]*entry, len(turns))
 	for i, d := range turns {
 		if err := ctx.Err(); err != nil {
@@ -60,20 +69,20 @@ func (s *Store) encode(ctx context.Context, turns []history.Decided) ([]*entry, 
 	return entries, nil
 }
 
-func (s *Store) encodeTurn(d history.Decided) (*entry, error) {
-	encoded, err := relational.Encode(d)
+func (s *committer) encodeTurn(d history.Decided) (*entry, error) {
+	encoded, err := sqlrow.Encode(d)
 	if err != nil {
 		return nil, err
 	}
-	encoded.Columns.WakeAt.Time = s.wakeAt(d.Turn.Row.WakeAt)
+	encoded.Columns.WakeAt.Time = s.step.of(d.Turn.Row.WakeAt)
 	return &entry{Entry: encoded}, nil
 }
 
-// commit stores entries, and says in each what became of it.
-func (s *Store) commit(ctx context.Context, entries []*entry,
-	published []history.PromiseKey) (keys []history.PromiseKey, err error) {
+// commit stores entries, and sets the outcome of each.
+func (s *committer) commit(ctx context.Context, entries []*entry,
+	published []history.OutboxKey) (keys []history.OutboxKey, err error) {
 	var careful, doubt bool
-	err = s.retry(ctx, func() error {
+	err = s.db.retry(ctx, func() error {
 		made, err := s.try(ctx, entries, published, careful, doubt)
 		if err != nil && isUnstorable(err) && !careful && len(entries) > 0 {
 			careful = true
@@ -92,9 +101,9 @@ func (s *Store) commit(ctx context.Context, entries []*entry,
 // try stores entries in one transaction. It gives the rows of the outbox that there may be now. A
 // careful one finds out which turns the database does not take. When there is doubt whether an
 // earlier try has happened, turns that are stored are taken.
-func (s *Store) try(ctx context.Context, entries []*entry, published []history.PromiseKey, careful,
-	doubt bool) (keys []history.PromiseKey, err error) {
-	err = s.once(ctx, s.writer, toWrite, func(w *session) error {
+func (s *committer) try(ctx context.Context, entries []*entry, published []history.OutboxKey, careful,
+	doubt bool) (keys []history.OutboxKey, err error) {
+	err = s.db.once(ctx, s.db.writer, toWrite, func(w *session) error {
 		winners, err := judge(ctx, w, entries, doubt)
 		if err != nil {
 			return err
@@ -107,10 +116,10 @@ func (s *Store) try(ctx context.Context, entries []*entry, published []history.P
 		if err != nil {
 			return err
 		}
-		if keys, err = s.promise(w, winners); err != nil {
+		if keys, err = s.storeMessages(w, winners); err != nil {
 			return err
 		}
-		return removePromises(ctx, w, published)
+		return removeEntries(ctx, w, published)
 	})
 	if err != nil && class(err) != history.Ambiguous {
 		keys = nil
@@ -119,8 +128,10 @@ func (s *Store) try(ctx context.Context, entries []*entry, published []history.P
 }
 
 // judged are the columns that decide whether a turn is taken, and how it is written.
-const judged = "instance, incarnation, execution, last_event, custom_status_version, status, name, start_message, " +
-	"created_at, wake_at, attributes"
+var judged = sqlrow.Instances.Only("instance", "incarnation", "execution", "last_event", "custom_status_version",
+	"status", "name", "start_message", "created_at", "wake_at", "attributes")
+
+var judgedNames = judged.String()
 
 // judge reads how instances stand, and gives the entries that are taken. The others have their
 // outcomes.
@@ -128,17 +139,14 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	ids := make([]string, 0, 2*len(entries))
 	for _, e := range entries {
 		ids = append(ids, e.Turn.Instance)
-		if relational.StartsChild(e.Turn) {
+		if sqlrow.StartsChild(e.Turn) {
 			ids = append(ids, e.Turn.Row.Parent.Instance)
 		}
 	}
-	found := make(map[string]*relational.Columns, len(ids))
-	err = selectInstances(ctx, w, judged, ids, func(r relational.Row) error {
-		c := new(relational.Columns)
-		err := r.Scan(&c.Instance, &c.Incarnation, &c.Execution, &c.LastEvent, &c.CustomStatusVersion,
-			&c.Status, &c.Name,
-			&c.StartMessage,
-			&c.CreatedAt, &c.WakeAt, &c.Attributes)
+	found := make(map[string]*sqlrow.InstanceRow, len(ids))
+	err = selectInstances(ctx, w, judgedNames, ids, func(r sqlrow.Row) error {
+		c := new(sqlrow.InstanceRow)
+		err := r.Scan(judged.Targets(c)...)
 		found[c.Instance] = c
 		return err
 	})
@@ -149,7 +157,7 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 	for _, e := range entries {
 		e.found = found[e.Turn.Instance]
 		parentGone := false
-		if relational.StartsChild(e.Turn) {
+		if sqlrow.StartsChild(e.Turn) {
 			parentGone, err = dialect.ParentGone(ctx, w, e.Turn, found[e.Turn.Row.Parent.Instance])
 			if err != nil {
 				return nil, err
@@ -160,7 +168,7 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 			winners = append(winners, e)
 			continue
 		}
-		e.Outcome = relational.Refusal(e.Turn, e.found, parentGone)
+		e.Outcome = sqlrow.Refusal(e.Turn, e.found, parentGone)
 		if doubt {
 			if err := e.recognize(ctx, w); err != nil {
 				return nil, err
@@ -171,7 +179,7 @@ func judge(ctx context.Context, w *session, entries []*entry, doubt bool) (winne
 }
 
 // fits reports whether the instance stands where the turn was decided. A tombstone stands where a
-// start is decided, but not for the start that began what is in it.
+// start is decided, but not for the start that began its instance.
 func (e *entry) fits(parentGone bool) bool {
 	b, c := e.Turn.Expected, e.found
 	switch {
@@ -182,13 +190,13 @@ func (e *entry) fits(parentGone bool) bool {
 	case c.Incarnation != b.Incarnation || c.Execution != b.Execution || c.LastEvent != b.LastEvent:
 		return false
 	}
-	return c.Status != relational.Deleted || c.StartMessage != e.Columns.StartMessage
+	return c.Status != sqlrow.Deleted || c.StartMessage != e.Columns.StartMessage
 }
 
 // recognize takes a turn whose last event is in history as the turn would have stored it.
 func (e *entry) recognize(ctx context.Context, w *session) error {
 	last := e.Rows[len(e.Rows)-1]
-	return w.query(context.WithoutCancel(ctx), func(r relational.Row) error {
+	return w.query(context.WithoutCancel(ctx), func(r sqlrow.Row) error {
 		var data []byte
 		err := r.Scan(&data)
 		if err == nil && bytes.Equal(data, last.Data) {
@@ -199,8 +207,8 @@ func (e *entry) recognize(ctx context.Context, w *session) error {
 		e.Turn.Instance, last.Execution, last.Event)
 }
 
-// writeEach writes each entry in a savepoint of its own. What the database refuses to store makes
-// only its turn unstorable.
+// writeEach writes each entry in a savepoint of its own. If the database refuses an entry, only its
+// turn is unstorable.
 func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*entry, err error) {
 	for _, e := range entries {
 		if _, err := w.exec("SAVEPOINT turn"); err != nil {
@@ -226,39 +234,39 @@ func writeEach(ctx context.Context, w *session, entries []*entry) (winners []*en
 	return winners, nil
 }
 
-// ---- Promises.
+// ---- Outbox entries.
 
-// promiseIDs counts up the ids of promises. They are times, and go on from the last one when the
-// clock stands still or goes back.
-type promiseIDs struct {
+// outboxIDs counts up the ids of outbox entries. They are times, and go on from the last one when
+// the clock stands still or goes back.
+type outboxIDs struct {
 	mu   sync.Mutex
 	last int64
 }
 
-func (p *promiseIDs) next(now time.Time) int64 {
+func (p *outboxIDs) next(now time.Time) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = max(history.PromiseID(now, 0), p.last+1)
+	p.last = max(history.OutboxID(now, 0), p.last+1)
 	return p.last
 }
 
-// promise stores what entries have promised in as few rows as possible.
-func (s *Store) promise(w *session, entries []*entry) (keys []history.PromiseKey, err error) {
+// storeMessages stores the messages of entries in as few rows as possible.
+func (s *committer) storeMessages(w *session, entries []*entry) (keys []history.OutboxKey, err error) {
 	var row [][]byte
 	size := 0
 	flush := func() error {
 		if size == 0 {
 			return nil
 		}
-		id := s.promises.next(s.options.Now())
+		id := s.ids.next(s.now())
 		_, err := w.exec("INSERT INTO rondo_outbox (id, messages) VALUES (?, ?)", id, slices.Concat(row...))
-		keys = append(keys, history.PromiseKey{ID: id})
+		keys = append(keys, history.OutboxKey{ID: id})
 		row, size = row[:0], 0
 		return err
 	}
 	for _, e := range entries {
-		for _, p := range e.Promises {
-			if size+len(p) > history.MaxPromise {
+		for _, p := range e.Packed {
+			if size+len(p) > history.MaxOutboxEntry {
 				if err := flush(); err != nil {
 					return nil, err
 				}

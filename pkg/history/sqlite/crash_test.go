@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// What a process says besides the numbers of its batches.
+// The lines that a process prints besides the numbers of its batches.
 const (
 	stopped  = "stopped"  // it waits in the midst of a commit
 	finished = "finished" // it has committed all and says so nowhere else
@@ -211,8 +211,8 @@ func checkNumbered(t *testing.T, s *sqlite.Store, acknowledged int) (last int) {
 	if n := count(t, s); n != int64(2*(last+1)+1) {
 		t.Fatalf("%d instances after batch %d", n, last)
 	}
-	if n, err := s.CountPromises(t.Context(), 1_000_000); err != nil || n != last+1 {
-		t.Fatalf("%d promises after batch %d: %v", n, last, err)
+	if n, err := s.CountOutbox(t.Context(), 1_000_000); err != nil || n != last+1 {
+		t.Fatalf("%d outbox entries after batch %d: %v", n, last, err)
 	}
 	return last
 }
@@ -281,7 +281,7 @@ func TestKilled(t *testing.T) {
 }
 
 // TestKilledAtEachStatement kills the process before each statement of a commit, and after the
-// last. Until then, another process can read what was there before.
+// last. Until then, another process can read the previous contents.
 func TestKilledAtEachStatement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	statements, total := 0, -1

@@ -34,8 +34,8 @@ func limitFiles(t *testing.T, size uint64) (undo func()) {
 }
 
 // TestTheDiskFails lets the system refuse what SQLite writes to the log, from different places on.
-// This is what really happens at a COMMIT: the error is ambiguous, and neither the store nor
-// whoever opens the file after a crash in that moment finds half of the batch.
+// This is what really happens at a COMMIT: the error is ambiguous, and neither the store nor a
+// process that opens the file after a crash in that moment finds half of the batch.
 func TestTheDiskFails(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ) // the system's way to tell of it, besides the error
 	defer signal.Reset(syscall.SIGXFSZ)
@@ -75,7 +75,7 @@ func TestTheDiskFails(t *testing.T) {
 	integrity(t, b.path)
 }
 
-// afterCrash is what there would be if the process had crashed now.
+// afterCrash is the contents that the database would have if the process had crashed now.
 func afterCrash(t *testing.T, path string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -47,7 +47,7 @@ func (s step) String() string { return fmt.Sprintf("step %d (%s %.60s)", s.n, s.
 // ends reports whether the step ends the transaction.
 func (s step) ends() bool { return s.kind == execs && s.sql == "COMMIT" }
 
-// fault is what goes wrong; the zero value is nothing.
+// fault is a fault to inject; the zero value is none.
 type fault struct {
 	err error
 	// late: it happened all the same.
@@ -115,16 +115,16 @@ func (d *faultyDriver) Open(name string) (driver.Conn, error) {
 	return c, nil
 }
 
-// onWriter runs a statement on the connection that writes, past everything that goes wrong. Nobody
-// else may use it meanwhile.
+// onWriter runs a statement on the connection that writes, without injected faults. No other
+// goroutine may use the connection meanwhile.
 func (d *faultyDriver) onWriter(statement string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.writer.run(statement)
 }
 
-// Connect and Driver implement [driver.Connector] with the connection that writes, past everything
-// that goes wrong: how else could somebody look into a database in memory?
+// Connect and Driver implement [driver.Connector] with the connection that writes, without injected
+// faults: a test has no other way to read a database in memory.
 func (d *faultyDriver) Connect(context.Context) (driver.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +133,7 @@ func (d *faultyDriver) Connect(context.Context) (driver.Conn, error) {
 
 func (d *faultyDriver) Driver() driver.Driver { return d }
 
-// lentConn is a connection of somebody else.
+// lentConn is a borrowed connection, which Close leaves open.
 type lentConn struct{ realConn }
 
 func (lentConn) Close() error { return nil }

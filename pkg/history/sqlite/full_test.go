@@ -23,14 +23,14 @@ func (b *bench) limit(more int) {
 	}
 }
 
-// TestAFullDatabase commits until the database may not grow further. That batch leaves nothing
-// behind, what is there can be read and removed, and when there is room again, the same batch is
-// taken.
+// TestAFullDatabase commits until the database may not grow further. The batch that fails leaves
+// nothing behind, the stored rows can be read and removed, and when there is room again, the store
+// takes the same batch.
 func TestAFullDatabase(t *testing.T) {
 	eachPlace(t, func(b *bench) {
 		ctx := b.Context()
 		going := historytest.NewActor("going")
-		kept := commit(b, b.store, going.StartAndCall()).Promises
+		kept := commit(b, b.store, going.StartAndCall()).Entries
 		b.limit(100)
 		large := `"` + strings.Repeat("v", 30_000) + `"`
 		var (
@@ -46,7 +46,7 @@ func TestAFullDatabase(t *testing.T) {
 			var r history.Result
 			if r, full = b.store.Commit(ctx, historytest.Batch(b, turns...)); full == nil {
 				taken++
-				kept = append(kept, r.Promises...)
+				kept = append(kept, r.Entries...)
 			}
 		}
 		b.Logf("full after %d batches: %v", taken, full)
@@ -67,7 +67,7 @@ func TestAFullDatabase(t *testing.T) {
 			len(known[0].History) != 2+taken {
 			b.Fatalf("%d events, want %d: %v", len(known[0].History), 2+taken, errors.Join(err, known[0].Unreadable))
 		}
-		if err := errors.Join(b.store.RemovePromises(ctx, kept), b.none("rondo_outbox")); err != nil {
+		if err := errors.Join(b.store.RemoveOutbox(ctx, kept), b.none("rondo_outbox")); err != nil {
 			b.Fatalf("removing from a full database: %v", err)
 		}
 		if r, err := b.store.Commit(ctx, historytest.Batch(b, going.Clone().Note())); err != nil ||

@@ -5,26 +5,37 @@ import (
 	"math/bits"
 	"strings"
 
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
+// loader reads instances.
+type loader struct{ db *database }
+
 // Load implements [history.Rounds]. admit must not call the store.
-func (s *Store) Load(ctx context.Context, instances []string,
+func (l *loader) Load(ctx context.Context, instances []string,
 	admit func(string, round.Row) bool) (known []round.Known, err error) {
-	err = s.read(ctx, "load", func(r *session) error {
+	defer l.db.observer.Begin("load").End(&err)
+	err = l.db.read(ctx, "load", func(r *session) error {
 		known, err = load(ctx, r, instances, admit)
 		return err
 	})
 	return known, err
 }
 
+// The columns and the statement of a load.
+var (
+	instanceNames = sqlrow.Instances.String()
+	selectHistory = "SELECT " + sqlrow.EventColumns.String() + " FROM rondo_history WHERE shard = 0 AND " +
+		"instance = ? AND execution = ? AND event <= ? ORDER BY event"
+)
+
 func load(ctx context.Context, r *session, instances []string,
 	admit func(string, round.Row) bool) ([]round.Known, error) {
-	found := make(map[string]*relational.Columns, len(instances))
-	err := selectInstances(ctx, r, relational.ColumnNames, instances, func(row relational.Row) error {
-		c := new(relational.Columns)
-		err := row.Scan(c.Targets()...)
+	found := make(map[string]*sqlrow.InstanceRow, len(instances))
+	err := selectInstances(ctx, r, instanceNames, instances, func(row sqlrow.Row) error {
+		c := new(sqlrow.InstanceRow)
+		err := row.Scan(sqlrow.Instances.Targets(c)...)
 		found[c.Instance] = c
 		return err
 	})
@@ -40,33 +51,32 @@ func load(ctx context.Context, r *session, instances []string,
 		}
 		row, _ := c.Row()
 		if admit != nil && !admit(id, row) {
-			known[i] = relational.Loaded(c, nil, false)
+			known[i] = sqlrow.Loaded(c, nil, false)
 			continue
 		}
 		rows, err := historyOf(ctx, r, c)
 		if err != nil {
 			return nil, err
 		}
-		known[i] = relational.Loaded(c, rows, true)
+		known[i] = sqlrow.Loaded(c, rows, true)
 	}
 	return known, nil
 }
 
 // historyOf reads the history of the current execution, as far as the row knows it.
-func historyOf(ctx context.Context, r *session, c *relational.Columns) ([]relational.EventRow, error) {
+func historyOf(ctx context.Context, r *session, c *sqlrow.InstanceRow) ([]sqlrow.EventRow, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	rows := make([]relational.EventRow, 0, max(0, min(c.LastEvent, 10_000)))
-	var e relational.EventRow
-	into := []any{&e.Event, &e.Last, &e.Data}
-	err := r.query(context.WithoutCancel(ctx), func(row relational.Row) error {
+	rows := make([]sqlrow.EventRow, 0, max(0, min(c.LastEvent, 10_000)))
+	var e sqlrow.HistoryRow
+	into := sqlrow.EventColumns.Targets(&e)
+	err := r.query(context.WithoutCancel(ctx), func(row sqlrow.Row) error {
 		e.Data = nil
 		err := row.Scan(into...)
-		rows = append(rows, e)
+		rows = append(rows, e.EventRow)
 		return err
-	}, "SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND "+
-		"event <= ? ORDER BY event", c.Instance, c.Execution, c.LastEvent)
+	}, selectHistory, c.Instance, c.Execution, c.LastEvent)
 	return rows, err
 }
 
@@ -75,7 +85,7 @@ const maxSelected = 256
 
 // selectInstances reads columns of the rows of instances, in any order.
 func selectInstances(ctx context.Context, s *session, columns string, instances []string,
-	scan func(relational.Row) error) error {
+	scan func(sqlrow.Row) error) error {
 	for len(instances) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -29,9 +29,9 @@ func (e *LockedError) Error() string {
 		e.PID, e.Path)
 }
 
-// lock takes the lock of a database, or says who has it. The operating system gives it back when
-// the process ends, however that happens. The file stays: removing it would let two processes hold
-// locks of two files with one name.
+// lock takes the lock of a database, or names its holder. The operating system releases it when the
+// process ends in any way. The file stays: removing it would let two processes hold locks of two
+// files with one name.
 func lock(path string) (*flock.Flock, error) {
 	l := flock.New(path + ".lock")
 	ok, err := l.TryLock()
@@ -54,14 +54,14 @@ func unlock(l *flock.Flock) error {
 	return l.Unlock()
 }
 
-// sayHolder writes down who has the lock. It is for messages only, so it may fail: Windows keeps
-// everybody from a locked file.
+// sayHolder writes the pid of the holder. It is for messages only, so it may fail: Windows lets no
+// process read or write a locked file.
 func sayHolder(path, pid string) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if _, err := f.WriteString(pid); err == nil {
 		_ = f.Truncate(int64(len(pid)))
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // Migrations are files whose names begin with their versions, 1, 2, 3, …. They only go forward, and
@@ -17,7 +17,7 @@ import (
 var migrationFiles embed.FS
 
 // SchemaVersion is the version of the tables that this package works with.
-var SchemaVersion = len(relational.Migrations(migrationFiles))
+var SchemaVersion = len(sqlrow.Migrations(migrationFiles))
 
 const schemaTable = `CREATE TABLE IF NOT EXISTS rondo_schema (
 	id      INTEGER PRIMARY KEY,
@@ -25,15 +25,15 @@ const schemaTable = `CREATE TABLE IF NOT EXISTS rondo_schema (
 ) STRICT`
 
 // version reads the version of the tables, 0 if there are none.
-func version(ctx context.Context, db relational.DB) (version int, err error) {
+func version(ctx context.Context, db sqlrow.DB) (version int, err error) {
 	there := false
-	err = db.Query(ctx, func(r relational.Row) error {
+	err = db.Query(ctx, func(r sqlrow.Row) error {
 		return r.Scan(&there)
 	}, "SELECT count(*) FROM sqlite_schema WHERE name = 'rondo_schema'")
 	if err != nil || !there {
 		return 0, err
 	}
-	err = db.Query(ctx, func(r relational.Row) error {
+	err = db.Query(ctx, func(r sqlrow.Row) error {
 		return r.Scan(&version)
 	}, "SELECT version FROM rondo_schema WHERE id = 1")
 	return version, err
@@ -42,7 +42,7 @@ func version(ctx context.Context, db relational.DB) (version int, err error) {
 // verify checks the version of the tables.
 func (s *Store) verify(ctx context.Context) error {
 	const op = "check the tables"
-	return s.Read(ctx, op, func(db relational.DB) error {
+	return s.db.Read(ctx, op, func(db sqlrow.DB) error {
 		found, err := version(ctx, db)
 		if err == nil && found != SchemaVersion {
 			err = wrongSchema(op, found)
@@ -59,7 +59,7 @@ func wrongSchema(op string, found int) error {
 // migrate brings the tables up to date.
 func (s *Store) migrate(ctx context.Context) error {
 	const op = "migrate the tables"
-	return s.Write(ctx, op, func(db relational.DB) error {
+	return s.db.Write(ctx, op, func(db sqlrow.DB) error {
 		found, err := version(ctx, db)
 		switch {
 		case err != nil || found == SchemaVersion:
@@ -70,8 +70,8 @@ func (s *Store) migrate(ctx context.Context) error {
 		if _, err := db.Exec(ctx, schemaTable); err != nil {
 			return err
 		}
-		for i, m := range relational.Migrations(migrationFiles)[found:] {
-			s.options.Log.DebugContext(ctx, "migrating the database's tables", "path", s.path, "to", found+i+1)
+		for i, m := range sqlrow.Migrations(migrationFiles)[found:] {
+			s.options.Log.DebugContext(ctx, "migrating the database's tables", "path", s.db.path, "to", found+i+1)
 			if _, err := db.Exec(ctx, m.Text); err != nil {
 				return fmt.Errorf("%s: %w", m.Name, err)
 			}

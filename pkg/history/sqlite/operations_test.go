@@ -3,16 +3,18 @@ package sqlite_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
 )
 
-// operation is everything but a commit, with what must be there before and what must be so
-// afterwards.
+// operation is any operation but a commit, with its preparation and the check of its result.
 type operation struct {
 	name  string
 	begin func()
@@ -34,13 +36,13 @@ func operations(b *bench) []operation {
 		commit(b, b.store, parent.ContinueAsNew(), child.Complete("1"), other.Complete("2"))
 		commit(b, b.store, historytest.Together(parent.Note(), parent.Complete("3")))
 	}
-	promises := func() {
+	entries := func() {
 		for i := range 3 {
 			commit(b, b.store, historytest.NewActor(fmt.Sprint(i)).StartAndCall())
 		}
 	}
-	take := func() history.Take {
-		return history.Take{Before: b.now.Add(time.Hour), Until: b.now.Add(2 * time.Hour), Limit: 10}
+	take := func() history.Lease {
+		return history.Lease{Before: b.now.Add(time.Hour), Until: b.now.Add(2 * time.Hour), Limit: 10}
 	}
 	erased := func() error {
 		return errors.Join(b.none("rondo_history WHERE instance <> 'other'"), b.none("rondo_executions"),
@@ -53,16 +55,16 @@ func operations(b *bench) []operation {
 	}
 	return []operation{
 		{name: "read", begin: family, do: func() error { return readAll(b) }},
-		{name: "take and remove promises", lost: true, begin: promises, do: func() error {
-			taken, err := b.store.TakePromises(ctx, take())
-			var keys []history.PromiseKey
+		{name: "take and remove outbox entries", lost: true, begin: entries, do: func() error {
+			taken, err := b.store.LeaseOutbox(ctx, take())
+			var keys []history.OutboxKey
 			for _, p := range taken {
 				keys = append(keys, p.Key)
 			}
-			return errors.Join(err, b.store.RemovePromises(ctx, keys))
+			return errors.Join(err, b.store.RemoveOutbox(ctx, keys))
 		}, done: func() error { return b.none("rondo_outbox") }},
-		{name: "take overdue", lost: true, begin: promises, do: func() error {
-			taken, err := b.store.TakeOverdue(ctx, take())
+		{name: "lease overdue", lost: true, begin: entries, do: func() error {
+			taken, err := b.store.LeaseOverdue(ctx, take())
 			if err == nil && len(taken) != 3 {
 				err = b.none(fmt.Sprintf("rondo_instances WHERE wake_at < %d", b.now.UnixMicro()))
 			}
@@ -148,8 +150,8 @@ func readAll(b *bench) error {
 	check("tree", len(tree), 2, err)
 	metrics, err := s.Metrics(ctx)
 	check("metrics", metrics.Executions, 5, err)
-	promises, err := s.CountPromises(ctx, 10)
-	check("promises", promises, 1, err)
+	entries, err := s.CountOutbox(ctx, 10)
+	check("outbox entries", entries, 1, err)
 	check("ping", nil, nil, s.Ping(ctx))
 	return errors.Join(errs...)
 }
@@ -215,15 +217,37 @@ func (b *bench) checkDone(what string, o operation, f namedFault, s step, err er
 			b.Fatalf("%s: it passes, and the error says %v: %v", what, class, err)
 		}
 	}
-	b.now = b.now.Add(3 * time.Hour) // others may take what was taken
+	b.now = b.now.Add(3 * time.Hour) // all leases expire
 	if err := o.do(); err != nil && !(strings.HasPrefix(o.name, "delete") && errors.Is(err, history.ErrNoInstance)) {
 		b.Fatalf("%s: the second time: %v", what, err)
 	}
-	// What is left of an interrupted deletion is for Tidy.
+	// Tidy removes the rest of an interrupted deletion.
 	if _, err := b.store.Tidy(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	if err := done(); err != nil {
 		b.Fatalf("%s: after the second time there are %v", what, err)
+	}
+}
+
+// TestARetryIsPartOfItsOperation lets another process be in the way of three attempts to commit.
+func TestARetryIsPartOfItsOperation(t *testing.T) {
+	var seen []string
+	options := sqlite.Options{Observer: func(op string, _ time.Duration, err error) {
+		seen = append(seen, fmt.Sprint(op, " ", err))
+	}}
+	driver, busies := newDriver(), 3
+	s := open(t, filepath.Join(t.TempDir(), "rondo.db"), options.WithDriver(driver.name))
+	driver.set(func(s step) fault {
+		if s.kind != execs || s.sql != "BEGIN IMMEDIATE" || busies == 0 {
+			return fault{}
+		}
+		busies--
+		return fault{err: busy}
+	})
+	commit(t, s, historytest.NewActor("a").Start())
+	driver.set(nil)
+	if busies != 0 || !slices.Equal(seen, []string{"commit <nil>"}) {
+		t.Errorf("after a commit that %d attempts did not reach, the operations are %q", busies, seen)
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqljobs"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 )
 
-// TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's incarnation go
-// wrong. Unless it succeeds all the same, nothing of it has happened; what comes of it in the end
-// is what the model says.
+// TestEveryStepOfAQueueMayFail lets each step of each transaction of a queue's incarnation fail.
+// Unless the transaction succeeds all the same, it has no effect; the results in the end are those
+// of the model.
 func TestEveryStepOfAQueueMayFail(t *testing.T) {
 	t.Parallel()
 	eachPlace(t, func(b *bench) {
@@ -93,19 +94,19 @@ func TestPlansOfQueues(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rondo.db")
 	s := open(t, path, sqlite.Options{Sync: sqlite.Checkpoints})
-	var items []jobs.NewItem
+	var items []jobs.NewJob
 	for n := range jobs.MaxCount {
-		items = append(items, jobs.NewItem{Data: []byte("1"), Priority: n % 5, Delay: time.Duration(n%2) * time.Hour})
+		items = append(items, jobs.NewJob{Data: []byte("1"), Priority: n % 5, Delay: time.Duration(n%2) * time.Hour})
 	}
 	for n := range 20 {
 		_, err := s.Queues().Do(t.Context(), fmt.Sprint("queue-", n),
-			jobs.Push{Items: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
+			jobs.Push{Jobs: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, when := range []string{"without statistics", "with statistics"} {
-		for _, statement := range relational.QueueStatements(relational.Dialect{Shards: 1, Time: func(t time.Time) any {
+		for _, statement := range sqljobs.Statements(sqlrow.Dialect{Shards: 1, Time: func(t time.Time) any {
 			return t.UnixMicro()
 		}}) {
 			if strings.Contains(statement, "clock_timestamp") || strings.HasPrefix(statement, "INSERT") {
@@ -113,12 +114,13 @@ func TestPlansOfQueues(t *testing.T) {
 			}
 			plan := explained(t, path, statement)
 			for _, line := range plan {
-				// The index of just those; the first items; ranges of items that are in the
+				// The index of just those; the first jobs; ranges of jobs that are in the
 				// statement.
-				fine := strings.Contains(line, "rondo_queues_starting") || line == "SCAN first" || line == "SCAN r" ||
+				fine := strings.Contains(line, "rondo_job_queues_starting") || line == "SCAN first" ||
+					line == "SCAN r" ||
 					line == "SCAN CONSTANT ROW"
 				if strings.HasPrefix(line, "SCAN") && !fine || strings.Contains(line, "ORDER BY") ||
-					strings.Contains(line, "rondo_queue_items") && strings.HasSuffix(line, "(queue=? AND place=?)") &&
+					strings.Contains(line, "rondo_jobs") && strings.HasSuffix(line, "(queue=? AND place=?)") &&
 						!strings.Contains(statement, "ORDER BY") {
 					t.Errorf("%s: %s\n%s", when, statement, strings.Join(plan, "\n"))
 				}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,7 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // session is a connection with the statements that were prepared on it. One goroutine at a time has
@@ -51,7 +52,7 @@ func (s *session) exec(statement string, args ...any) (int64, error) {
 }
 
 // query runs a kept statement and calls scan for each row.
-func (s *session) query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
+func (s *session) query(ctx context.Context, scan func(sqlrow.Row) error, statement string, args ...any) error {
 	p, err := s.prepared(statement)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (s *session) query(ctx context.Context, scan func(relational.Row) error, st
 	return each(scan)(p.QueryContext(ctx, args...))
 }
 
-func each(scan func(relational.Row) error) func(*sql.Rows, error) error {
+func each(scan func(sqlrow.Row) error) func(*sql.Rows, error) error {
 	return func(rows *sql.Rows, err error) error {
 		if err != nil {
 			return err
@@ -74,12 +75,12 @@ func each(scan func(relational.Row) error) func(*sql.Rows, error) error {
 	}
 }
 
-// Query implements [relational.DB], for statements that are not worth keeping.
-func (s *session) Query(ctx context.Context, scan func(relational.Row) error, statement string, args ...any) error {
+// Query implements [sqlrow.DB], for statements that are not worth keeping.
+func (s *session) Query(ctx context.Context, scan func(sqlrow.Row) error, statement string, args ...any) error {
 	return each(scan)(s.conn.QueryContext(ctx, statement, args...))
 }
 
-// Exec implements [relational.DB].
+// Exec implements [sqlrow.DB].
 func (s *session) Exec(ctx context.Context, statement string, args ...any) (int64, error) {
 	result, err := s.conn.ExecContext(ctx, statement, args...)
 	if err != nil {
@@ -95,7 +96,7 @@ const (
 )
 
 // transaction runs f in a transaction, which happens only if f gives no error and the context goes
-// on until then. An error of class Ambiguous means that nobody knows whether it happened.
+// on until then. An error of class Ambiguous means that the outcome is unknown.
 func (s *session) transaction(ctx context.Context, begin string, f func() error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (s *session) rollback(why error) {
 // close closes the connection for good.
 func (s *session) close() error {
 	for _, p := range s.kept {
-		p.Close()
+		_ = p.Close() // the connection ends, and all of its statements with it
 	}
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // not back to those that wait to be used again
 	if err := s.conn.Close(); err != nil && err != sql.ErrConnDone {
@@ -162,12 +163,12 @@ type pool struct {
 	renewed bool // broken ones are replaced
 
 	open          atomic.Int64 // sessions there are
-	waits, waited atomic.Int64 // how often and, in nanoseconds, how long somebody has waited for one
+	waits, waited atomic.Int64 // number and total nanoseconds of waits for a session
 }
 
-func newPool(s *Store, db *sql.DB, size int, renewed bool) *pool {
+func newPool(closed <-chan struct{}, db *sql.DB, size int, renewed bool) *pool {
 	db.SetMaxIdleConns(-1)
-	p := &pool{db: db, free: make(chan *session, size), closed: s.closed, renewed: renewed}
+	p := &pool{db: db, free: make(chan *session, size), closed: closed, renewed: renewed}
 	for range size {
 		p.free <- nil
 	}
@@ -205,7 +206,7 @@ func (p *pool) take(ctx context.Context) (*session, error) {
 // give gives it back.
 func (p *pool) give(s *session) {
 	if s.broken && p.renewed {
-		s.close()
+		_ = s.close() // it is broken, and another one takes its place
 		p.open.Add(-1)
 		s = nil
 	}
@@ -243,9 +244,19 @@ const (
 	doubts     = 3
 )
 
+// database runs transactions on the connections of a database. It implements
+// [sqlrow.Transactor].
+type database struct {
+	path            string // as in error messages, "" for one in memory
+	log             *slog.Logger
+	observer        sqlrow.Observer
+	writer, readers *pool
+	commits         int // since the log was last looked at; the writer's
+}
+
 // retry calls f, which gives classified errors, until it succeeds or fails for good, as long as
 // another process is in the way and the context goes on.
-func (s *Store) retry(ctx context.Context, f func() error) error {
+func (d *database) retry(ctx context.Context, f func() error) error {
 	doubtful, since := 0, time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
@@ -253,7 +264,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 		case history.Contended:
 			if waited := time.Since(since); waited > 10*time.Second {
 				since = time.Now()
-				s.options.Log.WarnContext(ctx, "another process is in the way", "path", s.path, "error", err)
+				d.log.WarnContext(ctx, "another process is in the way", "path", d.path, "error", err)
 			}
 		case history.Ambiguous:
 			if doubtful++; doubtful == doubts {
@@ -262,34 +273,31 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 		default:
 			return err
 		}
-		if !relational.Wait(ctx, pause) {
+		if !sqlrow.Wait(ctx, pause) {
 			return err
 		}
 	}
 }
 
-// transactor implements [relational.Transactor].
-type transactor struct{ *Store }
-
-// Read implements [relational.Transactor]: all that f reads is as of one moment.
-func (t transactor) Read(ctx context.Context, op string, f func(relational.DB) error) error {
-	return t.read(ctx, op, func(r *session) error { return f(r) })
+// Read implements [sqlrow.Transactor]: all that f reads is as of one moment.
+func (d *database) Read(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	return d.read(ctx, op, func(r *session) error { return f(r) })
 }
 
-// ReadOften implements [relational.Transactor].
-func (t transactor) ReadOften(ctx context.Context, op string, f func(relational.DB) error) error {
-	return t.Read(ctx, op, f)
+// ReadOften implements [sqlrow.Transactor].
+func (d *database) ReadOften(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	return d.Read(ctx, op, f)
 }
 
-// Write implements [relational.Transactor].
-func (t transactor) Write(ctx context.Context, op string, f func(relational.DB) error) error {
-	return t.write(ctx, op, func(w *session) error { return f(w) })
+// Write implements [sqlrow.Transactor].
+func (d *database) Write(ctx context.Context, op string, f func(sqlrow.DB) error) error {
+	return d.write(ctx, op, func(w *session) error { return f(w) })
 }
 
-// WriteOnce implements [relational.Transactor].
-func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f func(relational.DB) error) error {
-	return t.retry(ctx, func() error {
-		err := fail(op, t.once(ctx, t.writer, toWrite, func(w *session) error { return f(w) }))
+// WriteOnce implements [sqlrow.Transactor].
+func (d *database) WriteOnce(ctx context.Context, op string, doubted func(), f func(sqlrow.DB) error) error {
+	return d.retry(ctx, func() error {
+		err := fail(op, d.once(ctx, d.writer, toWrite, func(w *session) error { return f(w) }))
 		if err != nil && history.ClassOf(err) == history.Ambiguous {
 			doubted()
 		}
@@ -297,16 +305,16 @@ func (t transactor) WriteOnce(ctx context.Context, op string, doubted func(), f 
 	})
 }
 
-func (s *Store) read(ctx context.Context, op string, f func(*session) error) error {
-	return s.retry(ctx, func() error { return fail(op, s.once(ctx, s.readers, toRead, f)) })
+func (d *database) read(ctx context.Context, op string, f func(*session) error) error {
+	return d.retry(ctx, func() error { return fail(op, d.once(ctx, d.readers, toRead, f)) })
 }
 
-func (s *Store) write(ctx context.Context, op string, f func(*session) error) error {
-	return s.retry(ctx, func() error { return fail(op, s.once(ctx, s.writer, toWrite, f)) })
+func (d *database) write(ctx context.Context, op string, f func(*session) error) error {
+	return d.retry(ctx, func() error { return fail(op, d.once(ctx, d.writer, toWrite, f)) })
 }
 
 // once runs f in one transaction.
-func (s *Store) once(ctx context.Context, p *pool, begin string, f func(*session) error) error {
+func (d *database) once(ctx context.Context, p *pool, begin string, f func(*session) error) error {
 	if p == nil {
 		return ErrReadOnly
 	}
@@ -317,7 +325,7 @@ func (s *Store) once(ctx context.Context, p *pool, begin string, f func(*session
 	defer p.give(c)
 	err = c.transaction(ctx, begin, func() error { return f(c) })
 	if err == nil && begin == toWrite {
-		s.boundLog(ctx, c)
+		d.boundLog(ctx, c)
 	}
 	return err
 }
@@ -326,20 +334,20 @@ func (s *Store) once(ctx context.Context, p *pool, begin string, f func(*session
 const logLooks = 64
 
 // boundLog makes readers wait when they have kept the log from beginning anew for too long.
-func (s *Store) boundLog(ctx context.Context, w *session) {
-	if s.commits++; s.commits%logLooks != 0 || s.path == "" {
+func (d *database) boundLog(ctx context.Context, w *session) {
+	if d.commits++; d.commits%logLooks != 0 || d.path == "" {
 		return
 	}
-	info, err := os.Stat(s.path + "-wal")
+	info, err := os.Stat(d.path + "-wal")
 	if err != nil || info.Size() < maxLogSize {
 		return
 	}
 	var busy, frames, copied int
-	err = w.query(context.WithoutCancel(ctx), func(r relational.Row) error {
+	err = w.query(context.WithoutCancel(ctx), func(r sqlrow.Row) error {
 		return r.Scan(&busy, &frames, &copied)
 	}, "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err != nil || busy != 0 {
-		s.options.Log.WarnContext(ctx, "the log of the database grows; something reads it for a long time", "path",
-			s.path, "bytes", info.Size(), "error", err)
+		d.log.WarnContext(ctx, "the log of the database grows; something reads it for a long time", "path",
+			d.path, "bytes", info.Size(), "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package sqlite is the store in one file, for one process: what `rondo dev` and tests use, and
+// Package sqlite is the store in one file, for one process: for `rondo dev`, for tests, and for
 // services that need no second process.
 //
 // # One writer, several readers
@@ -6,15 +6,15 @@
 //	Commit, sweeps, deletions ──► the writer, one transaction at a time ──► the log (-wal) ──► the file
 //	Load, lists, histories    ──► a few readers, each at one moment of the database ◄─────────────┘
 //
-// SQLite has one writer at a time in any case, so there is one connection that writes, and who
-// wants to write waits for it in Go, not for locks of the file. Transactions begin with BEGIN
-// IMMEDIATE: what is read in them is what is there when they end. In the mode WAL, readers neither
-// wait for the writer nor hold it up. A database in memory (the path ":memory:") has a single
-// connection for both, because what several connections can share without a file has neither of
-// these properties.
+// SQLite has one writer at a time in any case, so there is one connection that writes. Other
+// writers wait for it in Go, not for locks of the file. Transactions begin with BEGIN IMMEDIATE:
+// rows that they read stay the same until they end. In the mode WAL, readers neither wait for the
+// writer nor hold it up. A database in memory (the path ":memory:") has a single connection for
+// both, because a database that several connections share without a file has neither of these
+// properties.
 //
 // A commit is forced onto the disk when it returns (synchronous=FULL), so it survives a power
-// failure. What is in the log is copied to the file whenever another 16 MiB have been written.
+// failure. SQLite copies the log to the file whenever another 16 MiB have been written.
 // Readers that overlap all the time can keep the log from beginning anew; when it reaches 64 MiB,
 // the writer waits for them for a moment.
 //
@@ -22,17 +22,17 @@
 //
 // The process that writes holds the lock of the file <path>.lock and writes its pid there. Another
 // one that wants to write is refused at once ([LockedError]). Any number may open the database with
-// [Options].ReadOnly beside it. The system gives the lock back when the process ends, whichever
-// way, and the next one that opens the database finds everything that was committed. No program
+// [Options].ReadOnly beside it. The system releases the lock when the process ends in any way, and
+// the next one that opens the database finds all commits. No program
 // should open and close the database's file in the same process by other means: on Unix that takes
 // away the locks of SQLite's.
 //
 // # The commit
 //
 // A batch is one transaction. It reads how the instances of the batch stand, judges each turn, and
-// writes the rows of those that are taken, many rows with one statement. Nobody else can write
-// meanwhile, so that this compares and swaps at once; the statement that changes a row says where
-// it must stand all the same. A statement that fails because of what one turn stores ends the
+// writes the rows of those that are taken, many rows with one statement. No other connection can
+// write meanwhile, so that this compares and swaps at once; the statement that changes a row says
+// where it must stand all the same. A statement that fails because of what one turn stores ends the
 // transaction; it is done again with a savepoint for each turn, so that only that turn is
 // unstorable, and batches without such a turn pay nothing for it.
 //
@@ -71,7 +71,9 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqladmin"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqljobs"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // Memory is the path of a database in memory. Each store that is opened has one of its own, and it
@@ -80,24 +82,26 @@ const Memory = ":memory:"
 
 // Options are the settings of a store. The zero value is good for production.
 type Options struct {
-	// Schema says what to do about the tables: bring them up to date, or only check that they are.
+	// Schema sets whether Open brings the tables up to date, or only checks that they are.
 	Schema SchemaMode
-	// Sync says when what was written is forced onto the disk.
+	// Sync sets when writes are forced onto the disk.
 	Sync Sync
 	// ReadOnly opens the database beside the process that writes it. Methods that write then give
 	// [ErrReadOnly].
 	ReadOnly bool
 	// WakeStep is what wake-up times are rounded up to; 0 means that they are kept as they are.
 	WakeStep time.Duration
+	// Observer gets the operations; nil means none.
+	Observer history.Observer
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
-	// Log gets what somebody should know; nil means [slog.Default].
+	// Log gets warnings for the operator; nil means [slog.Default].
 	Log *slog.Logger
 
-	driver string // the name of what makes connections, "" for SQLite's; tests put something before it that fails
+	driver string // name of the driver, "" for SQLite's; tests use one that injects faults
 }
 
-// SchemaMode says what Open does about the tables.
+// SchemaMode sets whether Open changes the tables.
 type SchemaMode int
 
 // The modes.
@@ -106,14 +110,14 @@ const (
 	Verify                    // check them
 )
 
-// Sync says when what was written is forced onto the disk.
+// Sync sets when writes are forced onto the disk.
 type Sync int
 
 const (
-	// EachCommit: what was committed survives a power failure.
+	// EachCommit: a commit survives a power failure.
 	EachCommit Sync = iota
-	// Checkpoints: what was committed survives a crash of the process, but a power failure may take
-	// back the last commits. For tests.
+	// Checkpoints: a commit survives a crash of the process, but a power failure may take back the
+	// last commits. For tests.
 	Checkpoints
 )
 
@@ -121,9 +125,9 @@ const (
 var ErrReadOnly = errors.New("the database was opened read-only; only the process that has it open " +
 	"for writing may change it")
 
-// dialect is how plain statements are written for SQLite. There is nothing to lock: nobody else
-// writes during a transaction.
-var dialect = relational.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }}
+// dialect is the dialect of plain statements for SQLite. There is nothing to lock: no other
+// connection writes during a transaction.
+var dialect = sqlrow.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }}
 
 var errClosed = errors.New("the store is closed")
 
@@ -137,20 +141,21 @@ const (
 	maxLogSize     = 64 << 20 // until readers must wait
 )
 
-// Store is a store in a file, or in memory.
+// Store is a store in a file, or in memory. Its parts are small stores for a share of the contract
+// each.
 type Store struct {
-	*relational.Admin
-	path    string // as in error messages, "" for one in memory
+	*sqladmin.Admin
+	*loader
+	*committer
+	*outbox
+	*wakes
+
 	options Options
-	lock    *flock.Flock
-	db      *sql.DB // what makes connections; each is kept for good by one session
-	reading *sql.DB
+	db      *database
+	queues  *sqljobs.Queues
 
-	writer, readers *pool
-	commits         int // since the log was last looked at; the writer's
-
-	promises promiseIDs
-	queues   *relational.Queues
+	lock             *flock.Flock
+	writing, reading *sql.DB // make connections; one session keeps each for good
 
 	closing  sync.Once
 	closed   chan struct{}
@@ -164,7 +169,7 @@ var (
 
 // Pool implements [history.Pooled].
 func (s *Store) Pool() (all history.Pool) {
-	for _, p := range []*pool{s.writer, s.readers} {
+	for _, p := range []*pool{s.db.writer, s.db.readers} {
 		open, free := p.open.Load(), len(p.free)
 		used := cap(p.free) - free
 		all.Used += used
@@ -189,13 +194,19 @@ func Open(ctx context.Context, path string, options Options) (_ *Store, err erro
 	if options.driver == "" {
 		options.driver = "sqlite"
 	}
-	s := &Store{options: options, closed: make(chan struct{})}
-	s.Admin = &relational.Admin{
-		Dialect:    dialect,
-		Transactor: transactor{s},
-		Now:        options.Now,
+	db := &database{log: options.Log, observer: sqlrow.Observer(options.Observer)}
+	step := wakeStep(options.WakeStep)
+	s := &Store{
+		Admin:     sqladmin.New(dialect, db, db.observer, options.Now),
+		loader:    &loader{db},
+		committer: &committer{db: db, step: step, now: options.Now},
+		outbox:    &outbox{db, options.Now},
+		wakes:     &wakes{db, step},
+		options:   options,
+		db:        db,
+		queues:    sqljobs.NewQueues(dialect, db, options.Now),
+		closed:    make(chan struct{}),
 	}
-	s.queues = relational.NewQueues(dialect, transactor{s}, options.Now)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
@@ -220,11 +231,11 @@ func (s *Store) openMemory() error {
 		return errors.New("a database in memory cannot be opened read-only: nobody else has it")
 	}
 	var err error
-	if s.db, err = sql.Open(s.options.driver, Memory+"?"+pragmas(0, "temp_store(MEMORY)")); err != nil {
+	if s.writing, err = sql.Open(s.options.driver, Memory+"?"+pragmas(0, "temp_store(MEMORY)")); err != nil {
 		return err
 	}
-	s.writer = newPool(s, s.db, 1, false)
-	s.readers = s.writer
+	s.db.writer = newPool(s.closed, s.writing, 1, false)
+	s.db.readers = s.db.writer
 	return nil
 }
 
@@ -236,13 +247,13 @@ func (s *Store) openFile(path string) error {
 	if err != nil {
 		return err
 	}
-	s.path = path
+	s.db.path = path
 	const cache = 8 << 20
 	if s.reading, err = sql.Open(s.options.driver,
 		address(path)+"?mode=ro&"+pragmas(cache, "query_only(1)")); err != nil {
 		return err
 	}
-	s.readers = newPool(s, s.reading, readers, true)
+	s.db.readers = newPool(s.closed, s.reading, readers, true)
 	if s.options.ReadOnly {
 		return nil
 	}
@@ -250,19 +261,19 @@ func (s *Store) openFile(path string) error {
 	if s.options.Sync == Checkpoints {
 		synchronous = "synchronous(NORMAL)"
 	}
-	s.db, err = sql.Open(s.options.driver,
+	s.writing, err = sql.Open(s.options.driver,
 		address(path)+"?mode=rw&"+pragmas(4*cache, "journal_mode(WAL)", synchronous, "temp_store(MEMORY)",
 			fmt.Sprintf("wal_autocheckpoint(%d)", checkpointSize/pageSize),
 			fmt.Sprintf("journal_size_limit(%d)", checkpointSize)))
 	if err != nil {
 		return err
 	}
-	s.writer = newPool(s, s.db, 1, true)
+	s.db.writer = newPool(s.closed, s.writing, 1, true)
 	return nil
 }
 
-// prepareFile makes what is missing, takes the lock, and gives the path that every process knows
-// the file by.
+// prepareFile makes missing files and directories, takes the lock, and gives the path that every
+// process knows the file by.
 func (s *Store) prepareFile(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -294,7 +305,7 @@ func (s *Store) prepareFile(path string) (string, error) {
 	if s.lock, err = lock(path); err != nil {
 		return "", err
 	}
-	if making { // SQLite would let everybody read it
+	if making { // SQLite would make it readable for all users
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return "", err
@@ -331,12 +342,12 @@ func pragmas(cache int, more ...string) string {
 	return q.Encode()
 }
 
-// start looks at what was opened.
+// start checks the opened database.
 func (s *Store) start(ctx context.Context) error {
 	if s.options.ReadOnly {
 		return s.verify(ctx)
 	}
-	if s.path != "" {
+	if s.db.path != "" {
 		if err := s.checkMode(ctx); err != nil {
 			return err
 		}
@@ -348,27 +359,27 @@ func (s *Store) start(ctx context.Context) error {
 	if err := check(ctx); err != nil {
 		return err
 	}
-	return s.Read(ctx, "find the last promise", func(db relational.DB) error {
-		return db.Query(ctx, func(r relational.Row) error {
-			return r.Scan(&s.promises.last)
+	return s.db.Read(ctx, "find the last outbox entry", func(db sqlrow.DB) error {
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			return r.Scan(&s.ids.last)
 		}, "SELECT coalesce(max(id), 0) FROM rondo_outbox")
 	})
 }
 
 // checkMode makes sure that the file has the log that readers need.
 func (s *Store) checkMode(ctx context.Context) error {
-	w, err := s.writer.take(ctx)
+	w, err := s.db.writer.take(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.writer.give(w)
+	defer s.db.writer.give(w)
 	var mode string
-	if err := w.query(ctx, func(r relational.Row) error { return r.Scan(&mode) }, "PRAGMA journal_mode"); err != nil {
+	if err := w.query(ctx, func(r sqlrow.Row) error { return r.Scan(&mode) }, "PRAGMA journal_mode"); err != nil {
 		return err
 	}
 	if mode != "wal" {
 		return fmt.Errorf("%s: SQLite chose the journal mode %q where WAL was asked for; is the file on a network "+
-			"file system? It must be on a disk of this machine", s.path, mode)
+			"file system? It must be on a disk of this machine", s.db.path, mode)
 	}
 	return nil
 }
@@ -377,18 +388,19 @@ func (s *Store) checkMode(ctx context.Context) error {
 func (s *Store) Queues() jobs.Store { return s.queues }
 
 // Path is the file of the database, "" if it is in memory.
-func (s *Store) Path() string { return s.path }
+func (s *Store) Path() string { return s.db.path }
 
 // Ping implements [history.Store].
-func (s *Store) Ping(ctx context.Context) error {
-	return s.Read(ctx, "reach the database", func(db relational.DB) error {
+func (s *Store) Ping(ctx context.Context) (err error) {
+	defer s.db.observer.Begin("ping").End(&err)
+	return s.db.Read(ctx, "reach the database", func(db sqlrow.DB) error {
 		_, err := version(ctx, db)
 		return err
 	})
 }
 
-// Close waits for what is under way, copies the log to the file, and gives the lock back. Closing
-// again does nothing.
+// Close waits for transactions in flight, copies the log to the file, and releases the lock.
+// Closing again does nothing.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
@@ -397,23 +409,23 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// release closes what is open.
+// release closes the open connections.
 func (s *Store) release() error {
 	var errs []error
-	if s.readers != nil && s.readers != s.writer {
-		errs = append(errs, s.readers.close(nil))
+	if s.db.readers != nil && s.db.readers != s.db.writer {
+		errs = append(errs, s.db.readers.close(nil))
 	}
-	if s.writer != nil {
-		errs = append(errs, s.writer.close(func(w *session) error {
-			if s.path == "" {
+	if s.db.writer != nil {
+		errs = append(errs, s.db.writer.close(func(w *session) error {
+			if s.db.path == "" {
 				return nil
 			}
-			// Readers of another process may hold it up. What is committed is safe in the log, too.
+			// Readers of another process may hold it up. Commits are safe in the log, too.
 			_, err := w.conn.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
 			return err
 		}))
 	}
-	for _, db := range []*sql.DB{s.reading, s.db} {
+	for _, db := range []*sql.DB{s.reading, s.writing} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}

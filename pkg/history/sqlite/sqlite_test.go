@@ -30,8 +30,8 @@ func TestConformanceInMemory(t *testing.T) {
 	historytest.Run(t, memory)
 }
 
-// memory is a database in memory for the suite. Each store has one of its own, so what is about
-// opening a second one is left out.
+// memory is a database in memory for the suite. Each store has one of its own, so tests that open a
+// second store are skipped.
 func memory(testing.TB) *historytest.Database {
 	var (
 		s    *sqlite.Store
@@ -44,7 +44,7 @@ func memory(testing.TB) *historytest.Database {
 			if test == tb {
 				tb.Skip("what is in memory is gone when its store is closed, and nobody else can open it")
 			}
-			s, test = open(tb, sqlite.Memory, sqlite.Options{Now: o.Now}), tb
+			s, test = open(tb, sqlite.Memory, sqlite.Options{Now: o.Now, Observer: o.Observer}), tb
 			return s
 		},
 		Exec: func(tb testing.TB, statement string, args ...any) {
@@ -69,7 +69,7 @@ func databaseWith(tb testing.TB, options sqlite.Options) *historytest.Database {
 		Shard: func(string) int16 { return 0 },
 		Open: func(tb testing.TB, o historytest.Options) history.Store {
 			with := options
-			with.Now = o.Now
+			with.Now, with.Observer = o.Now, o.Observer
 			return open(tb, path, with)
 		},
 		SecondsAfter: func(from time.Time, column string) string {
@@ -242,16 +242,16 @@ func TestReadOnlyBesideTheWriter(t *testing.T) {
 	if n := count(t, r); n != 1 {
 		t.Errorf("the reader sees %d instances", n)
 	}
-	take := history.Take{Before: historytest.Began.Add(time.Hour),
+	take := history.Lease{Before: historytest.Began.Add(time.Hour),
 		Until: historytest.Began.Add(2 * time.Hour), Limit: 1}
 	writes := map[string]func() error{
 		"Commit": func() error {
 			_, err := r.Commit(t.Context(), historytest.Batch(t, historytest.NewActor("b").Start()))
 			return err
 		},
-		"TakePromises":   func() error { _, err := r.TakePromises(t.Context(), take); return err },
-		"RemovePromises": func() error { return r.RemovePromises(t.Context(), []history.PromiseKey{{ID: 1}}) },
-		"TakeOverdue":    func() error { _, err := r.TakeOverdue(t.Context(), take); return err },
+		"LeaseOutbox":  func() error { _, err := r.LeaseOutbox(t.Context(), take); return err },
+		"RemoveOutbox": func() error { return r.RemoveOutbox(t.Context(), []history.OutboxKey{{ID: 1}}) },
+		"LeaseOverdue": func() error { _, err := r.LeaseOverdue(t.Context(), take); return err },
 		"Delete": func() error {
 			_, err := r.Delete(t.Context(), []string{"a"}, history.Deletion{Force: true})
 			return err
@@ -355,9 +355,9 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	commit(t, s, historytest.NewActor("b").Start())
 }
 
-func TestPromisesAreUniqueWhenTheClockStandsStill(t *testing.T) {
+func TestOutboxIDsAreUniqueWhenTheClockStandsStill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rondo.db")
-	seen := make(map[history.PromiseKey]bool)
+	seen := make(map[history.OutboxKey]bool)
 	now := historytest.Began
 	for open := range 3 {
 		now = now.Add(-time.Hour)
@@ -367,9 +367,9 @@ func TestPromisesAreUniqueWhenTheClockStandsStill(t *testing.T) {
 		}
 		for i := range 3 {
 			for _, k := range commit(t, s,
-				historytest.NewActor(fmt.Sprintf("%d-%d", open, i)).StartAndCall()).Promises {
+				historytest.NewActor(fmt.Sprintf("%d-%d", open, i)).StartAndCall()).Entries {
 				if seen[k] {
-					t.Errorf("promise %v is there twice", k)
+					t.Errorf("outbox entry %v is there twice", k)
 				}
 				seen[k] = true
 			}
@@ -379,7 +379,7 @@ func TestPromisesAreUniqueWhenTheClockStandsStill(t *testing.T) {
 		}
 	}
 	if len(seen) != 9 {
-		t.Errorf("%d promises", len(seen))
+		t.Errorf("%d outbox entries", len(seen))
 	}
 }
 

@@ -3,48 +3,56 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
 // ---- Many rows with one statement.
 
-// insertion inserts rows into a table. Rows are inserted 64 at a time, what is left 32 at a time,
-// and so on, so that few different statements are needed.
+// insertion inserts rows into a table. Rows are inserted 64 at a time, the rest 32 at a time, and
+// so on, so that few different statements are needed.
 type insertion struct {
 	statements [maxRows + 1]string // for 1, 2, 4, … rows
 }
 
 const maxRows = 6
 
-func newInsertion(table, columns, conflict string) *insertion {
-	row := "(?" + strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
+func newInsertion[R any](table string, columns sqlrow.Columns[R], conflict string) *insertion {
+	row := "(?" + strings.Repeat(", ?", len(columns)-1) + ")"
 	in := new(insertion)
 	for i := range in.statements {
-		in.statements[i] = "INSERT INTO " + table + " (" + columns + ") VALUES " + row + strings.Repeat(", "+row,
-			1<<i-1) + conflict
+		in.statements[i] = "INSERT INTO " + table + " (" + columns.String() + ") VALUES " + row +
+			strings.Repeat(", "+row, 1<<i-1) + conflict
 	}
 	return in
 }
 
+// The columns of the tables that are written: the shard is 0 everywhere.
 var (
-	insertInstances  = newInsertion("rondo_instances", names(instanceColumns), "")
-	insertHistory    = newInsertion("rondo_history", "instance, execution, event, last_event, data", "")
-	insertExecutions = newInsertion("rondo_executions",
-		"instance, execution, incarnation, name, version, engine, status, started_at, ended_at, last_event, "+
-			"history_bytes, "+
-			"error, output", "")
-	insertValues = newInsertion("rondo_values", "instance, key, execution, set_at, value",
+	instanceColumns  = sqlrow.Instances.Without("shard")
+	historyColumns   = sqlrow.History.Without("shard")
+	executionColumns = sqlrow.Executions.Without("shard")
+	valueColumns     = sqlrow.Values.Without("shard")
+	attributeColumns = sqlrow.Attributes.Without("shard")
+)
+
+var (
+	insertInstances  = newInsertion("rondo_instances", instanceColumns, "")
+	insertHistory    = newInsertion("rondo_history", historyColumns, "")
+	insertExecutions = newInsertion("rondo_executions", executionColumns, "")
+	insertValues     = newInsertion("rondo_values", valueColumns,
 		" ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, "+
 			"set_at = excluded.set_at")
-	insertAttributes = newInsertion("rondo_attributes", "name, value, created_at, instance", " ON CONFLICT DO NOTHING")
+	insertAttributes = newInsertion("rondo_attributes", attributeColumns, " ON CONFLICT DO NOTHING")
 )
 
 // insert inserts rows; args appends the parameters of one.
-func insert[E any](ctx context.Context, w *session, in *insertion, rows []E, args func([]any, E) []any) error {
+func insert[E any](ctx context.Context, w *session, in *insertion, rows []E, args func([]any, *E) []any) error {
 	var all []any
 	for len(rows) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -52,8 +60,8 @@ func insert[E any](ctx context.Context, w *session, in *insertion, rows []E, arg
 		}
 		power := min(bits.Len(uint(len(rows)))-1, maxRows)
 		all = all[:0]
-		for _, r := range rows[:1<<power] {
-			all = args(all, r)
+		for i := range rows[:1<<power] {
+			all = args(all, &rows[i])
 		}
 		if _, err := w.exec(in.statements[power], all...); err != nil {
 			return err
@@ -94,106 +102,89 @@ func blob(b []byte) any {
 	return b
 }
 
-// ---- Instances.
+// parameters gives the values of columns as parameters.
+type parameters[R any] []func(*R) any
 
-// kind says when a column of an instance must be written again. Columns that indexes are made of
-// are left alone if they can be: writing one changes the indexes, even to what they are.
-type kind uint
+func parametersOf[R any](columns sqlrow.Columns[R]) parameters[R] {
+	p := make(parameters[R], len(columns))
+	for i, c := range columns {
+		switch f := c.Field.(type) {
+		case func(*R) *string:
+			p[i] = func(r *R) any { return *f(r) }
+		case func(*R) *int64:
+			p[i] = func(r *R) any { return *f(r) }
+		case func(*R) *bool:
+			p[i] = func(r *R) any { return *f(r) }
+		case func(*R) *[]byte:
+			p[i] = func(r *R) any { return blob(*f(r)) }
+		case func(*R) *sql.NullString:
+			p[i] = func(r *R) any { return text(*f(r)) }
+		case func(*R) *sql.NullInt64:
+			p[i] = func(r *R) any { return number(*f(r)) }
+		case func(*R) *sqlrow.Moment:
+			p[i] = func(r *R) any { return micro(f(r).Time) }
+		default:
+			panic(fmt.Sprintf("sqlite: column %s is a %T", c.Name, c.Field))
+		}
+	}
+	return p
+}
 
-const (
-	always kind = 0
-	// What has changed since the row that is there:
-	newIncarnation kind = 1 << (iota - 1)
-	newStatus
-	newWake
-	newCustomStatus
+// append appends the parameters of a row.
+func (p parameters[R]) append(to []any, row *R) []any {
+	for _, value := range p {
+		to = append(to, value(row))
+	}
+	return to
+}
 
-	kinds = iota - 1
+var (
+	instanceParameters  = parametersOf(instanceColumns)
+	historyParameters   = parametersOf(historyColumns[1:]) // behind the instance
+	executionParameters = parametersOf(executionColumns)
+	valueParameters     = parametersOf(valueColumns)
+	attributeParameters = parametersOf(attributeColumns)
 )
 
-// column is a column of the table of instances, in the order in which its parameters come.
-type column struct {
-	name  string
-	kind  kind
-	value func(*entry) any
-}
+// ---- Instances.
 
-var instanceColumns = []column{
-	{"instance", newIncarnation, func(e *entry) any { return e.Columns.Instance }},
-	{"incarnation", newIncarnation, func(e *entry) any { return e.Columns.Incarnation }},
-	{"execution", always, func(e *entry) any { return e.Columns.Execution }},
-	{"last_event", always, func(e *entry) any { return e.Columns.LastEvent }},
-	{"status", newStatus, func(e *entry) any { return e.Columns.Status }},
-	{"name", newStatus, func(e *entry) any { return e.Columns.Name }},
-	{"version", always, func(e *entry) any { return e.Columns.Version }},
-	{"engine", always, func(e *entry) any { return e.Columns.Engine }},
-	{"fresh", always, func(e *entry) any { return e.Columns.Fresh }},
-	{"custom_status_version", always, func(e *entry) any { return e.Columns.CustomStatusVersion }},
-	{"history_bytes", always, func(e *entry) any { return e.Columns.HistoryBytes }},
-	{"unread", always, func(e *entry) any { return e.Columns.Unread }},
-	{"created_at", newIncarnation, func(e *entry) any { return micro(e.Columns.CreatedAt.Time) }},
-	{"started_at", always, func(e *entry) any { return micro(e.Columns.StartedAt.Time) }},
-	{"updated_at", always, func(e *entry) any { return micro(e.Columns.UpdatedAt.Time) }},
-	{"ended_at", always, func(e *entry) any { return micro(e.Columns.EndedAt.Time) }},
-	{"wake_at", newWake, func(e *entry) any { return micro(e.Columns.WakeAt.Time) }},
-	{"parent_instance", newIncarnation, func(e *entry) any { return text(e.Columns.ParentInstance) }},
-	{"parent_incarnation", newIncarnation, func(e *entry) any { return text(e.Columns.ParentIncarnation) }},
-	{"parent_execution", newIncarnation, func(e *entry) any { return number(e.Columns.ParentExecution) }},
-	{"parent_event", newIncarnation, func(e *entry) any { return number(e.Columns.ParentEvent) }},
-	{"trace", newIncarnation, func(e *entry) any { return text(e.Columns.Trace) }},
-	{"start_message", newIncarnation, func(e *entry) any { return text(e.Columns.StartMessage) }},
-	{"attributes", newIncarnation, func(e *entry) any { return blob(e.Columns.Attributes) }},
-	{"error", always, func(e *entry) any { return blob(e.Columns.Error) }},
-	{"custom_status", newCustomStatus, func(e *entry) any { return blob(e.Columns.CustomStatus) }},
-	{"output", always, func(e *entry) any { return blob(e.Columns.Output) }},
-}
-
-func names(columns []column) string {
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = c.name
-	}
-	return strings.Join(list, ", ")
-}
-
-// update changes the row of an instance.
+// update changes the row of an instance. The store does not write indexed columns without need:
+// writing one rewrites the indexes, even if its value stays the same.
 type update struct {
-	columns   []column
-	statement string
+	parameters parameters[sqlrow.InstanceRow]
+	statement  string
 }
 
 // updates are the statements for each set of changes.
-var updates = func() (list [1 << kinds]update) {
+var updates = func() (list [sqlrow.Changes]update) {
 	for set := range list {
-		u := &list[set]
-		for _, c := range instanceColumns {
-			if c.name != "instance" && (c.kind == always || kind(set)&c.kind != 0) {
-				u.columns = append(u.columns, c)
-			}
-		}
-		u.statement = "UPDATE rondo_instances SET (" + names(u.columns) + ") = (?" + strings.Repeat(", ?",
-			len(u.columns)-1) +
-			") WHERE shard = 0 AND instance = ? AND incarnation = ? AND execution = ? AND last_event = ?"
+		columns := slices.DeleteFunc(instanceColumns.Without("instance"),
+			func(c sqlrow.Column[sqlrow.InstanceRow]) bool {
+				return c.Changes != 0 && sqlrow.Change(set)&c.Changes == 0
+			})
+		list[set] = update{parametersOf(columns),
+			"UPDATE rondo_instances SET (" + columns.String() + ") = (?" + strings.Repeat(", ?", len(columns)-1) +
+				") WHERE shard = 0 AND instance = ? AND incarnation = ? AND execution = ? AND last_event = ?"}
 	}
 	return list
 }()
 
-// changes says what of the row that is there must be written again. A new incarnation takes nothing
-// from the one before.
-func (e *entry) changes() kind {
+// changes are the changes of the stored row, whose columns must be written again. A new incarnation
+// takes nothing from the one before.
+func (e *entry) changes() sqlrow.Change {
 	is, was := &e.Columns, e.found
 	if is.Incarnation != was.Incarnation {
-		return newIncarnation | newStatus | newWake | newCustomStatus
+		return sqlrow.Changes - 1
 	}
-	var set kind
+	var set sqlrow.Change
 	if is.Status != was.Status || is.Name != was.Name {
-		set |= newStatus
+		set |= sqlrow.NewStatus
 	}
 	if micro(is.WakeAt.Time) != micro(was.WakeAt.Time) {
-		set |= newWake
+		set |= sqlrow.NewWake
 	}
 	if is.CustomStatusVersion != was.CustomStatusVersion {
-		set |= newCustomStatus
+		set |= sqlrow.NewCustomStatus
 	}
 	return set
 }
@@ -209,10 +200,10 @@ func (e *entry) isNewIncarnation() bool {
 // rows of a turn.
 type historyRow struct {
 	instance any
-	relational.TurnRow
+	*sqlrow.HistoryRow
 }
 
-// write stores turns that are taken, but for what they promise.
+// write stores turns that are taken, but for their messages.
 func write(ctx context.Context, w *session, entries []*entry) error {
 	if err := writeInstances(ctx, w, entries); err != nil {
 		return err
@@ -220,26 +211,21 @@ func write(ctx context.Context, w *session, entries []*entry) error {
 	var rows []historyRow
 	for _, e := range entries {
 		var instance any = e.Turn.Instance
-		for _, r := range e.Rows {
-			rows = append(rows, historyRow{instance, r})
+		for i := range e.Rows {
+			rows = append(rows, historyRow{instance, &e.Rows[i]})
 		}
 	}
-	err := insert(ctx, w, insertHistory, rows, func(to []any, r historyRow) []any {
-		return append(to, r.instance, r.Execution, r.Event, r.Last, r.Data)
+	err := insert(ctx, w, insertHistory, rows, func(to []any, r *historyRow) []any {
+		return historyParameters.append(append(to, r.instance), r.HistoryRow)
 	})
 	if err != nil {
 		return err
 	}
-	var former []relational.Columns
+	var former []sqlrow.InstanceRow
 	for _, e := range entries {
 		former = append(former, e.Former...)
 	}
-	err = insert(ctx, w, insertExecutions, former, func(to []any, c relational.Columns) []any {
-		return append(to, c.Instance, c.Execution, c.Incarnation, c.Name, c.Version, c.Engine, c.Status,
-			micro(c.StartedAt.Time), micro(c.EndedAt.Time),
-			c.LastEvent, c.HistoryBytes, blob(c.Error), blob(c.Output))
-	})
-	if err != nil {
+	if err := insert(ctx, w, insertExecutions, former, executionParameters.append); err != nil {
 		return err
 	}
 	if err := writeValues(ctx, w, entries); err != nil {
@@ -250,21 +236,18 @@ func write(ctx context.Context, w *session, entries []*entry) error {
 
 // writeInstances inserts new instances, and takes known ones further.
 func writeInstances(ctx context.Context, w *session, entries []*entry) error {
-	var fresh []*entry
+	var fresh []*sqlrow.InstanceRow
 	var args []any
 	for _, e := range entries {
 		if e.found == nil {
-			fresh = append(fresh, e)
+			fresh = append(fresh, &e.Columns)
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		u := &updates[e.changes()]
-		args = args[:0]
-		for _, c := range u.columns {
-			args = append(args, c.value(e))
-		}
+		args = u.parameters.append(args[:0], &e.Columns)
 		b := e.Turn.Expected
 		n, err := w.exec(u.statement, append(args, e.Turn.Instance, b.Incarnation, b.Execution, b.LastEvent)...)
 		if err != nil {
@@ -274,21 +257,14 @@ func writeInstances(ctx context.Context, w *session, entries []*entry) error {
 			panic("sqlite: an instance was changed by somebody else in the midst of a transaction")
 		}
 	}
-	return insert(ctx, w, insertInstances, fresh, func(to []any, e *entry) []any {
-		for _, c := range instanceColumns {
-			to = append(to, c.value(e))
-		}
-		return to
+	return insert(ctx, w, insertInstances, fresh, func(to []any, r **sqlrow.InstanceRow) []any {
+		return instanceParameters.append(to, *r)
 	})
 }
 
 // writeValues changes the values of instances.
 func writeValues(ctx context.Context, w *session, entries []*entry) error {
-	type valueRow struct {
-		*entry
-		which int // of its values
-	}
-	var set []valueRow
+	var set []sqlrow.ValueRow
 	for _, e := range entries {
 		if e.Turn.ClearValues {
 			if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ?",
@@ -296,10 +272,11 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 				return err
 			}
 		}
-		for i, v := range e.Turn.Values {
+		for _, v := range e.Turn.Values {
 			switch {
 			case !v.Removed:
-				set = append(set, valueRow{e, i})
+				set = append(set, sqlrow.ValueRow{Instance: e.Turn.Instance, Key: v.Key, Value: v.Value,
+					Execution: v.Execution, Set: sqlrow.Moment{Time: v.Set}})
 			case !e.Turn.ClearValues:
 				if _, err := w.exec("DELETE FROM rondo_values WHERE shard = 0 AND instance = ? AND key = ?",
 					e.Turn.Instance, v.Key); err != nil {
@@ -308,20 +285,13 @@ func writeValues(ctx context.Context, w *session, entries []*entry) error {
 			}
 		}
 	}
-	return insert(ctx, w, insertValues, set, func(to []any, r valueRow) []any {
-		v := r.Turn.Values[r.which]
-		return append(to, r.Turn.Instance, v.Key, v.Execution, micro(v.Set), blob(v.Value))
-	})
+	return insert(ctx, w, insertValues, set, valueParameters.append)
 }
 
-// writeAttributes stores what instances are started with, in place of what their last incarnation
-// was started with.
+// writeAttributes stores the attributes of new incarnations, in the place of those of the ones
+// before.
 func writeAttributes(ctx context.Context, w *session, entries []*entry) error {
-	type attribute struct {
-		*entry
-		name, value string
-	}
-	var all []attribute
+	var all []sqlrow.AttributeRow
 	for _, e := range entries {
 		if !e.isNewIncarnation() {
 			continue
@@ -331,12 +301,11 @@ func writeAttributes(ctx context.Context, w *session, entries []*entry) error {
 				return err
 			}
 		}
-		names, values := relational.AttributePairs(e.Turn.Row.Attributes)
+		names, values := sqlrow.AttributePairs(e.Turn.Row.Attributes)
 		for i := range names {
-			all = append(all, attribute{e, names[i], values[i]})
+			all = append(all, sqlrow.AttributeRow{Instance: e.Turn.Instance, Name: names[i], Value: values[i],
+				CreatedAt: e.Columns.CreatedAt})
 		}
 	}
-	return insert(ctx, w, insertAttributes, all, func(to []any, a attribute) []any {
-		return append(to, a.name, a.value, micro(a.Columns.CreatedAt.Time), a.Turn.Instance)
-	})
+	return insert(ctx, w, insertAttributes, all, attributeParameters.append)
 }

@@ -5,54 +5,63 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
-	"github.com/rondo-run/rondo/pkg/history/internal/relational"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
-// The sweeps look with a reader before they take anything: most often there is nothing, and then
-// nobody has to wait.
+// The sweeps look with a reader before they lease anything: most often there is nothing, and then
+// no other writer has to wait.
 
 const (
-	duePromises = " FROM rondo_outbox WHERE id < ? AND (taken_until IS NULL OR taken_until <= ?) ORDER BY id LIMIT ?"
-	dueWakes    = " FROM rondo_instances WHERE shard = 0 AND wake_at < ? ORDER BY wake_at, instance LIMIT ?"
+	dueEntries = " FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?"
+	dueWakes   = " FROM rondo_instances WHERE shard = 0 AND wake_at < ? ORDER BY wake_at, instance LIMIT ?"
 )
 
+var selectOverdue = "SELECT " + sqlrow.OverdueColumns.String() + dueWakes
+
 // anything reports whether a statement finds a row.
-func (s *Store) anything(ctx context.Context, op, statement string, args ...any) (found bool, err error) {
-	if s.writer == nil {
+func (d *database) anything(ctx context.Context, op, statement string, args ...any) (found bool, err error) {
+	if d.writer == nil {
 		return false, fail(op, ErrReadOnly)
 	}
-	err = s.read(ctx, op, func(r *session) error {
+	err = d.read(ctx, op, func(r *session) error {
 		found = false
-		return r.query(ctx, func(row relational.Row) error { return row.Scan(&found) }, statement, args...)
+		return r.query(ctx, func(row sqlrow.Row) error { return row.Scan(&found) }, statement, args...)
 	})
 	return found, err
 }
 
-// TakePromises implements [history.Outbox].
-func (s *Store) TakePromises(ctx context.Context, take history.Take) (out []history.Promise, err error) {
-	const op = "take over promises"
+// outbox implements [history.Outbox].
+type outbox struct {
+	db  *database
+	now func() time.Time
+}
+
+// LeaseOutbox implements [history.Outbox].
+func (o *outbox) LeaseOutbox(ctx context.Context, take history.Lease) (out []history.OutboxEntry, err error) {
+	defer o.db.observer.Begin("lease_outbox").End(&err)
+	const op = "lease outbox entries"
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
-	before, now := history.PromiseID(take.Before, 0), s.options.Now().UnixMicro()
-	found, err := s.anything(ctx, op, "SELECT 1"+duePromises, before, now, 1)
+	before, now := history.OutboxID(take.Before, 0), o.now().UnixMicro()
+	found, err := o.db.anything(ctx, op, "SELECT 1"+dueEntries, before, now, 1)
 	if err != nil || !found {
 		return nil, err
 	}
-	err = s.write(ctx, op, func(w *session) error {
+	err = o.db.write(ctx, op, func(w *session) error {
 		out = nil
-		err := w.query(ctx, func(r relational.Row) error {
+		err := w.query(ctx, func(r sqlrow.Row) error {
 			var (
-				key      history.PromiseKey
+				key      history.OutboxKey
 				messages []byte
 			)
 			err := r.Scan(&key.ID, &messages)
-			out = append(out, relational.Promised(key, messages))
+			out = append(out, sqlrow.OutboxEntry(key, messages))
 			return err
-		}, "SELECT id, messages"+duePromises, before, now, take.Limit)
+		}, "SELECT id, messages"+dueEntries, before, now, take.Limit)
 		for _, p := range out {
 			if err == nil {
-				_, err = w.exec("UPDATE rondo_outbox SET taken_until = ? WHERE id = ?",
+				_, err = w.exec("UPDATE rondo_outbox SET leased_until = ? WHERE id = ?",
 					take.Until.UnixMicro(), p.Key.ID)
 			}
 		}
@@ -64,15 +73,16 @@ func (s *Store) TakePromises(ctx context.Context, take history.Take) (out []hist
 	return out, nil
 }
 
-// RemovePromises implements [history.Outbox].
-func (s *Store) RemovePromises(ctx context.Context, keys []history.PromiseKey) error {
+// RemoveOutbox implements [history.Outbox].
+func (o *outbox) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) (err error) {
+	defer o.db.observer.Begin("remove_outbox").End(&err)
 	if len(keys) == 0 {
 		return nil
 	}
-	return s.write(ctx, "remove promises", func(w *session) error { return removePromises(ctx, w, keys) })
+	return o.db.write(ctx, "remove outbox", func(w *session) error { return removeEntries(ctx, w, keys) })
 }
 
-func removePromises(ctx context.Context, w *session, keys []history.PromiseKey) error {
+func removeEntries(ctx context.Context, w *session, keys []history.OutboxKey) error {
 	for _, k := range keys {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -87,39 +97,47 @@ func removePromises(ctx context.Context, w *session, keys []history.PromiseKey) 
 	return nil
 }
 
-// CountPromises implements [history.Outbox].
-func (s *Store) CountPromises(ctx context.Context, limit int) (n int, err error) {
-	err = s.read(ctx, "count promises", func(r *session) error {
-		return r.query(ctx, func(row relational.Row) error {
+// CountOutbox implements [history.Outbox].
+func (o *outbox) CountOutbox(ctx context.Context, limit int) (n int, err error) {
+	defer o.db.observer.Begin("count_outbox").End(&err)
+	err = o.db.read(ctx, "count outbox entries", func(r *session) error {
+		return r.query(ctx, func(row sqlrow.Row) error {
 			return row.Scan(&n)
 		}, "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT ?)", limit)
 	})
 	return n, err
 }
 
-// TakeOverdue implements [history.Wakes].
-func (s *Store) TakeOverdue(ctx context.Context, take history.Take) (out []history.Overdue, err error) {
-	const op = "take over overdue instances"
+// wakes implements [history.Wakes].
+type wakes struct {
+	db   *database
+	step wakeStep
+}
+
+// LeaseOverdue implements [history.Wakes].
+func (v *wakes) LeaseOverdue(ctx context.Context, take history.Lease) (out []history.Overdue, err error) {
+	defer v.db.observer.Begin("lease_overdue").End(&err)
+	const op = "lease overdue instances"
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
 	before := take.Before.UnixMicro()
-	found, err := s.anything(ctx, op, "SELECT 1"+dueWakes, before, 1)
+	found, err := v.db.anything(ctx, op, "SELECT 1"+dueWakes, before, 1)
 	if err != nil || !found {
 		return nil, err
 	}
-	err = s.write(ctx, op, func(w *session) error {
+	err = v.db.write(ctx, op, func(w *session) error {
 		out = nil
-		err := w.query(ctx, func(r relational.Row) error {
-			o, err := relational.ScanOverdue(r)
+		err := w.query(ctx, func(r sqlrow.Row) error {
+			o, err := sqlrow.ScanOverdue(r)
 			out = append(out, o)
 			return err
-		}, "SELECT instance, incarnation, execution, last_event, custom_status_version, wake_at"+dueWakes,
+		}, selectOverdue,
 			before, take.Limit)
 		for _, o := range out {
 			if err == nil {
 				_, err = w.exec("UPDATE rondo_instances SET wake_at = ? WHERE shard = 0 AND instance = ?",
-					micro(s.wakeAt(take.Until)), o.Instance)
+					micro(v.step.of(take.Until)), o.Instance)
 			}
 		}
 		return err
@@ -130,9 +148,12 @@ func (s *Store) TakeOverdue(ctx context.Context, take history.Take) (out []histo
 	return out, nil
 }
 
-// wakeAt rounds a wake-up time up.
-func (s *Store) wakeAt(at time.Time) time.Time {
-	if step := s.options.WakeStep; step > 0 && !at.IsZero() {
+// wakeStep is what wake-up times are rounded up to; 0 for none.
+type wakeStep time.Duration
+
+// of rounds a wake-up time up.
+func (w wakeStep) of(at time.Time) time.Time {
+	if step := time.Duration(w); step > 0 && !at.IsZero() {
 		at = at.Add(step - 1).Truncate(step)
 	}
 	return at

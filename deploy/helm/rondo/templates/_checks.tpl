@@ -9,7 +9,7 @@
 {{- $components := include "rondo.workloads" . | fromJsonArray -}}
 {{- if .Values.migration.enabled -}}{{- $components = append $components (include "rondo.migrate" . | fromJson) -}}{{- end -}}
 {{- if include "rondo.hasTest" . -}}{{- $components = append $components (include "rondo.test" . | fromJson) -}}{{- end -}}
-{{- if .Values.queues.enabled -}}{{- include "rondo.checkQueues" . -}}{{- end -}}
+{{- if .Values.jobs.enabled -}}{{- include "rondo.checkJobs" . -}}{{- end -}}
 {{- $accounts := dict -}}
 {{- range $components -}}
 {{- if .w.serviceAccount.create -}}
@@ -66,15 +66,15 @@
 {{- include "rondo.checkCA" (dict "at" (printf "%s.tls.ca" $at) "ca" $d.tls.ca) -}}
 {{- end -}}
 
-{{- define "rondo.checkQueues" -}}
-{{- $q := .Values.queues -}}
+{{- define "rondo.checkJobs" -}}
+{{- $q := .Values.jobs -}}
 {{- $ca := or $q.tls.clientCA.existingSecret $q.tls.clientCA.existingConfigMap -}}
-{{- if not .Values.orchestrator.enabled -}}{{- fail "queues.enabled: orchestrators serve them, and orchestrator.enabled is false; say one of the two otherwise" -}}{{- end -}}
-{{- if not $q.access.existingSecret -}}{{- fail (printf "queues.access: who may do what? Say existingSecret, a Secret whose key %q has an access file (docs/queues.md)" $q.access.key) -}}{{- end -}}
-{{- if and $ca (not $q.tls.existingSecret) -}}{{- fail "queues.tls.clientCA: clients show certificates only where there is TLS; say queues.tls.existingSecret, a Secret with the certificate of the server, too" -}}{{- end -}}
-{{- include "rondo.checkCA" (dict "at" "queues.tls.clientCA" "ca" $q.tls.clientCA) -}}
-{{- if eq (int $q.port) 7071 -}}{{- fail "queues.port: 7071 is that of metrics and health; choose another one" -}}{{- end -}}
-{{- if gt (len (printf "%s-queues" (include "rondo.fullname" .))) 63 -}}{{- fail "fullnameOverride: with -queues behind it, it is longer than the 63 letters that Kubernetes takes; choose a shorter one" -}}{{- end -}}
+{{- if not .Values.orchestrator.enabled -}}{{- fail "jobs.enabled: orchestrators serve them, and orchestrator.enabled is false; say one of the two otherwise" -}}{{- end -}}
+{{- if not $q.access.existingSecret -}}{{- fail (printf "jobs.access: who may do what? Say existingSecret, a Secret whose key %q has an access file (docs/job-queues.md)" $q.access.key) -}}{{- end -}}
+{{- if and $ca (not $q.tls.existingSecret) -}}{{- fail "jobs.tls.clientCA: clients show certificates only where there is TLS; say jobs.tls.existingSecret, a Secret with the certificate of the server, too" -}}{{- end -}}
+{{- include "rondo.checkCA" (dict "at" "jobs.tls.clientCA" "ca" $q.tls.clientCA) -}}
+{{- if eq (int $q.port) 7071 -}}{{- fail "jobs.port: 7071 is that of metrics and health; choose another one" -}}{{- end -}}
+{{- if gt (len (printf "%s-jobs" (include "rondo.fullname" .))) 63 -}}{{- fail "fullnameOverride: with -jobs behind it, it is longer than the 63 letters that Kubernetes takes; choose a shorter one" -}}{{- end -}}
 {{- end -}}
 
 {{- define "rondo.checkWorkload" -}}
@@ -91,12 +91,12 @@
 {{- if and $hpa.enabled $keda.enabled -}}{{- fail (printf "%s.autoscaling: hpa and keda are both enabled, and would work against each other; choose one" $at) -}}{{- end -}}
 {{- if and $hpa.enabled (gt (int64 $hpa.minReplicas) (int64 $hpa.maxReplicas)) -}}{{- fail (printf "%s.autoscaling.hpa: minReplicas %d is more than maxReplicas %d" $at (int64 $hpa.minReplicas) (int64 $hpa.maxReplicas)) -}}{{- end -}}
 {{- if $keda.enabled -}}
-{{- if eq .c.component "orchestrator" -}}{{- fail "orchestrator.autoscaling.keda: it looks at queues of work, which workers take; use hpa for orchestrators" -}}{{- end -}}
-{{- if not (or $keda.queues $keda.extraTriggers) -}}{{- fail (printf "%s.autoscaling.keda.queues: by which queues? List activities, like - activity: charge" $at) -}}{{- end -}}
-{{- if and $keda.queues (not $keda.monitoringEndpoint) -}}{{- fail (printf "%s.autoscaling.keda.monitoringEndpoint: where does NATS serve its monitoring? Like nats-headless.nats.svc:8222" $at) -}}{{- end -}}
+{{- if eq .c.component "orchestrator" -}}{{- fail "orchestrator.autoscaling.keda: it looks at task queues, which workers take; use hpa for orchestrators" -}}{{- end -}}
+{{- if not (or $keda.taskQueues $keda.extraTriggers) -}}{{- fail (printf "%s.autoscaling.keda.taskQueues: by which task queues? List activities, like - activity: charge" $at) -}}{{- end -}}
+{{- if and $keda.taskQueues (not $keda.monitoringEndpoint) -}}{{- fail (printf "%s.autoscaling.keda.monitoringEndpoint: where does NATS serve its monitoring? Like nats-headless.nats.svc:8222" $at) -}}{{- end -}}
 {{- if gt (int64 $keda.minReplicas) (int64 $keda.maxReplicas) -}}{{- fail (printf "%s.autoscaling.keda: minReplicas %d is more than maxReplicas %d" $at (int64 $keda.minReplicas) (int64 $keda.maxReplicas)) -}}{{- end -}}
-{{- range $keda.queues -}}
-{{- if gt (len (include "rondo.consumer" (dict "tag" .tag "activity" .activity))) 200 -}}{{- fail (printf "%s.autoscaling.keda.queues: the name of %s is too long to be known here; say its consumer under extraTriggers" $at .activity) -}}{{- end -}}
+{{- range $keda.taskQueues -}}
+{{- if gt (len (include "rondo.consumer" (dict "tag" .tag "activity" .activity))) 200 -}}{{- fail (printf "%s.autoscaling.keda.taskQueues: the name of %s is too long to be known here; say its consumer under extraTriggers" $at .activity) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $w.pdb.enabled (hasKey $w.pdb "minAvailable") (hasKey $w.pdb "maxUnavailable") (not (kindIs "invalid" $w.pdb.minAvailable)) (not (kindIs "invalid" $w.pdb.maxUnavailable)) -}}

@@ -54,7 +54,7 @@ annotations:
 {{- end -}}
 
 {{/*
-The components, as JSON. Each has: component, pool, name, command, port, queues (the port at which it serves them, if it does), nats and database (whether it uses them), w (its values with the defaults under them) and
+The components, as JSON. Each has: component, pool, name, command, port, jobs (the port at which it serves them, if it does), nats and database (whether it uses them), w (its values with the defaults under them) and
 secret (the name of the Secret for values that stand in the values).
 */}}
 {{- define "rondo.workloads" -}}
@@ -63,7 +63,7 @@ secret (the name of the Secret for values that stand in the values).
 {{- if .Values.orchestrator.enabled -}}
 {{- $w := mergeOverwrite (deepCopy .Values.defaults) (deepCopy .Values.orchestrator) -}}
 {{- $name := printf "%s-orchestrator" $full -}}
-{{- $all = append $all (dict "component" "orchestrator" "pool" "" "name" $name "command" "orchestrator" "port" 7071 "database" true "w" $w "secret" $name "at" "orchestrator" "nats" true "queues" (.Values.queues.enabled | ternary (int .Values.queues.port) 0)) -}}
+{{- $all = append $all (dict "component" "orchestrator" "pool" "" "name" $name "command" "orchestrator" "port" 7071 "database" true "w" $w "secret" $name "at" "orchestrator" "nats" true "jobs" (.Values.jobs.enabled | ternary (int .Values.jobs.port) 0)) -}}
 {{- end -}}
 {{- range $pool, $own := .Values.workers.pools -}}
 {{- if kindIs "map" $own -}}

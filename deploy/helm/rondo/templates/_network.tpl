@@ -40,11 +40,11 @@ ingress:
       {{- toYaml . | nindent 6 }}
     {{- end }}
   {{- end }}
-  {{- with .c.queues }}
+  {{- with .c.jobs }}
   - ports:
       - port: {{ . }}
         protocol: TCP
-    {{- with $n.queuesFrom }}
+    {{- with $n.jobsFrom }}
     from:
       {{- toYaml . | nindent 6 }}
     {{- end }}

@@ -70,8 +70,8 @@
     - name: http
       containerPort: {{ . }}
       protocol: TCP
-    {{- with $.c.queues }}
-    - name: queues
+    {{- with $.c.jobs }}
+    - name: jobs
       containerPort: {{ . }}
       protocol: TCP
     {{- end }}

@@ -48,7 +48,7 @@
 
 {{/* How many seconds a component may take for its end. */}}
 {{- define "rondo.drain" -}}
-{{- $s := include "rondo.setting" (dict "root" .root "c" .c "name" "grace" "default" "20s") | include "rondo.seconds" | int64 -}}
+{{- $s := include "rondo.setting" (dict "root" .root "c" .c "name" "shutdown-timeout" "default" "20s") | include "rondo.seconds" | int64 -}}
 {{- if eq .c.component "worker" -}}
 {{- $s = add $s (include "rondo.setting" (dict "root" .root "c" .c "name" "cancel-grace" "default" "10s") | include "rondo.seconds" | int64) -}}
 {{- end -}}
@@ -132,11 +132,11 @@
 {{- $out = append $out (dict "name" "database" "path" "/etc/rondo/database/address" "secret" (default .c.secret $d.existingSecret) "items" (dict (ne $d.existingSecret "" | ternary $d.key "url") "url")) -}}
 {{- $tls = append $tls (dict "name" "database" "tls" $d.tls) -}}
 {{- end -}}
-{{- if .c.queues -}}
-{{- $q := .root.Values.queues -}}
-{{- $out = append $out (dict "name" "queues-access" "path" "/etc/rondo/queues/access" "secret" $q.access.existingSecret "items" (dict $q.access.key "access.yaml")) -}}
-{{- with $q.tls.existingSecret -}}{{- $out = append $out (dict "name" "queues-tls" "path" "/etc/rondo/queues/tls" "secret" . "items" (dict $q.tls.certKey "tls.crt" $q.tls.keyKey "tls.key")) -}}{{- end -}}
-{{- $tls = append $tls (dict "name" "queues" "tls" (dict "ca" $q.tls.clientCA "client" (dict "existingSecret" ""))) -}}
+{{- if .c.jobs -}}
+{{- $q := .root.Values.jobs -}}
+{{- $out = append $out (dict "name" "jobs-access" "path" "/etc/rondo/jobs/access" "secret" $q.access.existingSecret "items" (dict $q.access.key "access.yaml")) -}}
+{{- with $q.tls.existingSecret -}}{{- $out = append $out (dict "name" "jobs-tls" "path" "/etc/rondo/jobs/tls" "secret" . "items" (dict $q.tls.certKey "tls.crt" $q.tls.keyKey "tls.key")) -}}{{- end -}}
+{{- $tls = append $tls (dict "name" "jobs" "tls" (dict "ca" $q.tls.clientCA "client" (dict "existingSecret" ""))) -}}
 {{- end -}}
 {{- range $tls -}}
 {{- $at := printf "/etc/rondo/%s" .name -}}
@@ -182,7 +182,7 @@
 {{- end }}
 {{- include "rondo.natsEnv" . }}
 {{- if $c.database }}{{ include "rondo.databaseEnv" . }}{{ end }}
-{{- if $c.queues }}{{ include "rondo.queuesEnv" . }}{{ end }}
+{{- if $c.jobs }}{{ include "rondo.jobsEnv" . }}{{ end }}
 {{- if $c.port }}{{ include "rondo.telemetryEnv" . }}{{ end }}
 {{- if eq $c.component "test" }}
 - name: POD_UID
@@ -260,21 +260,21 @@
 {{- end }}
 {{- end -}}
 
-{{- define "rondo.queuesEnv" -}}
-{{- $q := .root.Values.queues }}
-- name: RONDO_QUEUES_LISTEN
-  value: "0.0.0.0:{{ .c.queues }}"
-- name: RONDO_QUEUES_ACCESS
-  value: /etc/rondo/queues/access/access.yaml
+{{- define "rondo.jobsEnv" -}}
+{{- $q := .root.Values.jobs }}
+- name: RONDO_JOBS_LISTEN
+  value: "0.0.0.0:{{ .c.jobs }}"
+- name: RONDO_JOBS_ACCESS
+  value: /etc/rondo/jobs/access/access.yaml
 {{- if $q.tls.existingSecret }}
-- name: RONDO_QUEUES_TLS_CERT
-  value: /etc/rondo/queues/tls/tls.crt
-- name: RONDO_QUEUES_TLS_KEY
-  value: /etc/rondo/queues/tls/tls.key
+- name: RONDO_JOBS_TLS_CERT
+  value: /etc/rondo/jobs/tls/tls.crt
+- name: RONDO_JOBS_TLS_KEY
+  value: /etc/rondo/jobs/tls/tls.key
 {{- end }}
 {{- if or $q.tls.clientCA.existingSecret $q.tls.clientCA.existingConfigMap }}
-- name: RONDO_QUEUES_CLIENT_CA
-  value: /etc/rondo/queues/ca/ca.crt
+- name: RONDO_JOBS_CLIENT_CA
+  value: /etc/rondo/jobs/ca/ca.crt
 {{- end }}
 {{- end -}}
 
@@ -349,7 +349,7 @@ checksum/secret: {{ $inline | sha256sum }}
 {{- end }}
 {{- end -}}
 
-{{/* The name of the consumer of a queue of work. Takes tag and activity. Letters that are none of a subject's are percent-encoded, byte by byte, and so are / and _. */}}
+{{/* The name of the consumer of a task queue. Takes tag and activity. Letters that are none of a subject's are percent-encoded, byte by byte, and so are / and _. */}}
 {{- define "rondo.consumer" -}}
 {{- $tag := "_" -}}
 {{- if and .tag (ne .tag "_") -}}{{- $tag = include "rondo.token" .tag -}}{{- end -}}

@@ -1,4 +1,4 @@
-// Command held is a program of a user's own, with an activity that takes as long as somebody wants.
+// Command held is a program of a user's own, with an activity that takes as long as its input says.
 package main
 
 import (
@@ -18,8 +18,8 @@ var (
 
 func main() {
 	app.Main(
-		held.With(func(ctx *orchestration.Context, address string) (string, error) { return get.Call(ctx, address) }),
-		get.With(func(ctx context.Context, address string) (string, error) {
+		held.Bind(func(ctx *orchestration.Context, address string) (string, error) { return get.Call(ctx, address) }),
+		get.Bind(func(ctx context.Context, address string) (string, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 			if err != nil {
 				return "", err

@@ -95,7 +95,7 @@ CREATE TABLE IF NOT EXISTS rondo_attributes (
 
 CREATE TABLE IF NOT EXISTS rondo_outbox (
 	id          INT8 NOT NULL,
-	taken_until TIMESTAMPTZ,
+	leased_until TIMESTAMPTZ,
 	shard       INT2 NOT NULL,
 	messages    BYTEA NOT NULL,
 	PRIMARY KEY (shard, id)
@@ -108,17 +108,17 @@ CREATE TABLE IF NOT EXISTS rondo_marks (
 	PRIMARY KEY (name, shard)
 );
 
--- Job queues. A row of rondo_queues is the state of a queue; every transaction that changes the queue locks that row.
+-- Job queues. A row of rondo_job_queues is the state of a queue; every transaction that changes the queue locks that row.
 -- The primary keys begin with the queue, so that the rows of one queue are in one range.
 
-CREATE TABLE IF NOT EXISTS rondo_queues (
+CREATE TABLE IF NOT EXISTS rondo_job_queues (
 	starts BOOL NOT NULL DEFAULT FALSE,
 	queue  {{text}} NOT NULL,
 	state  BYTEA NOT NULL,
 	PRIMARY KEY (queue)
 ) {{fill 80}};
 
-CREATE INDEX IF NOT EXISTS rondo_queues_starting ON rondo_queues (queue) WHERE starts;
+CREATE INDEX IF NOT EXISTS rondo_job_queues_starting ON rondo_job_queues (queue) WHERE starts;
 
 -- place      rank
 -- 0 ready    the priority
@@ -126,7 +126,7 @@ CREATE INDEX IF NOT EXISTS rondo_queues_starting ON rondo_queues (queue) WHERE s
 -- 2 locked   the number of the lock
 -- 3 dead     when the item died
 -- Times in rank are microseconds since 1970.
-CREATE TABLE IF NOT EXISTS rondo_queue_items (
+CREATE TABLE IF NOT EXISTS rondo_jobs (
 	rank      INT8 NOT NULL,
 	position  INT8 NOT NULL,
 	id        INT8 NOT NULL,
@@ -144,7 +144,7 @@ CREATE TABLE IF NOT EXISTS rondo_queue_items (
 );
 
 -- Concurrent locks; an exclusive one is in the queue's state.
-CREATE TABLE IF NOT EXISTS rondo_queue_locks (
+CREATE TABLE IF NOT EXISTS rondo_job_locks (
 	number     INT8 NOT NULL,
 	items      INT8 NOT NULL,
 	created_at TIMESTAMPTZ NOT NULL,
@@ -155,9 +155,9 @@ CREATE TABLE IF NOT EXISTS rondo_queue_locks (
 	PRIMARY KEY (queue, lock_id)
 );
 
-CREATE INDEX IF NOT EXISTS rondo_queue_locks_by_expiry ON rondo_queue_locks (queue, returned, expires_at);
+CREATE INDEX IF NOT EXISTS rondo_job_locks_by_expiry ON rondo_job_locks (queue, returned, expires_at);
 
-CREATE TABLE IF NOT EXISTS rondo_queue_keys (
+CREATE TABLE IF NOT EXISTS rondo_job_keys (
 	items      INT8 NOT NULL,
 	expires_at TIMESTAMPTZ NOT NULL,
 	queue      {{text}} NOT NULL,
@@ -166,4 +166,4 @@ CREATE TABLE IF NOT EXISTS rondo_queue_keys (
 	PRIMARY KEY (queue, key)
 );
 
-CREATE INDEX IF NOT EXISTS rondo_queue_keys_by_expiry ON rondo_queue_keys (queue, expires_at);
+CREATE INDEX IF NOT EXISTS rondo_job_keys_by_expiry ON rondo_job_keys (queue, expires_at);

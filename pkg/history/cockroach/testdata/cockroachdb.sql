@@ -1,4 +1,5 @@
--- All statements as they are sent to CockroachDB; those that depend on what is asked for, once each, and lists of 2 shards instead of all.
+-- All statements as they are sent to CockroachDB: those that depend on what is asked for once each,
+-- and with lists of 2 shards instead of all.
 -- Parsed with the parsers of CockroachDB v23.2 and v25.2; not run on a server.
 -- Written by: go test ./pkg/history/cockroach -run TestStatementsForCockroachDB -update
 SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan
@@ -119,7 +120,7 @@ CREATE TABLE IF NOT EXISTS rondo_attributes (
 ----
 CREATE TABLE IF NOT EXISTS rondo_outbox (
 	id          INT8 NOT NULL,
-	taken_until TIMESTAMPTZ,
+	leased_until TIMESTAMPTZ,
 	shard       INT2 NOT NULL,
 	messages    BYTEA NOT NULL,
 	PRIMARY KEY (shard, id)
@@ -132,16 +133,16 @@ CREATE TABLE IF NOT EXISTS rondo_marks (
 	PRIMARY KEY (name, shard)
 )
 ----
-CREATE TABLE IF NOT EXISTS rondo_queues (
+CREATE TABLE IF NOT EXISTS rondo_job_queues (
 	starts BOOL NOT NULL DEFAULT FALSE,
 	queue  TEXT NOT NULL,
 	state  BYTEA NOT NULL,
 	PRIMARY KEY (queue)
 ) 
 ----
-CREATE INDEX IF NOT EXISTS rondo_queues_starting ON rondo_queues (queue) WHERE starts
+CREATE INDEX IF NOT EXISTS rondo_job_queues_starting ON rondo_job_queues (queue) WHERE starts
 ----
-CREATE TABLE IF NOT EXISTS rondo_queue_items (
+CREATE TABLE IF NOT EXISTS rondo_jobs (
 	rank      INT8 NOT NULL,
 	position  INT8 NOT NULL,
 	id        INT8 NOT NULL,
@@ -158,7 +159,7 @@ CREATE TABLE IF NOT EXISTS rondo_queue_items (
 	PRIMARY KEY (queue, place, rank, position)
 )
 ----
-CREATE TABLE IF NOT EXISTS rondo_queue_locks (
+CREATE TABLE IF NOT EXISTS rondo_job_locks (
 	number     INT8 NOT NULL,
 	items      INT8 NOT NULL,
 	created_at TIMESTAMPTZ NOT NULL,
@@ -169,9 +170,9 @@ CREATE TABLE IF NOT EXISTS rondo_queue_locks (
 	PRIMARY KEY (queue, lock_id)
 )
 ----
-CREATE INDEX IF NOT EXISTS rondo_queue_locks_by_expiry ON rondo_queue_locks (queue, returned, expires_at)
+CREATE INDEX IF NOT EXISTS rondo_job_locks_by_expiry ON rondo_job_locks (queue, returned, expires_at)
 ----
-CREATE TABLE IF NOT EXISTS rondo_queue_keys (
+CREATE TABLE IF NOT EXISTS rondo_job_keys (
 	items      INT8 NOT NULL,
 	expires_at TIMESTAMPTZ NOT NULL,
 	queue      TEXT NOT NULL,
@@ -180,7 +181,7 @@ CREATE TABLE IF NOT EXISTS rondo_queue_keys (
 	PRIMARY KEY (queue, key)
 )
 ----
-CREATE INDEX IF NOT EXISTS rondo_queue_keys_by_expiry ON rondo_queue_keys (queue, expires_at)
+CREATE INDEX IF NOT EXISTS rondo_job_keys_by_expiry ON rondo_job_keys (queue, expires_at)
 ----
 WITH won AS (INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
@@ -284,10 +285,7 @@ INSERT INTO rondo_instances AS i (shard, instance, incarnation, execution, last_
 	AND NOT (i.status = 'deleted' AND i.start_message IS NOT DISTINCT FROM excluded.start_message)
 	RETURNING instance
 ----
-SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_incarnation, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh,
-	parent_instance, parent_incarnation, parent_execution, parent_event, attributes, trace, start_message,
-	output, error, custom_status, custom_status_version, history_bytes, unread,
-	created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) i
+SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_incarnation, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM unnest($1::INT2[], $2::TEXT[]) AS w(shard, instance) CROSS JOIN LATERAL (SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, parent_instance, parent_incarnation, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances x WHERE x.shard = w.shard AND x.instance = w.instance) i
 ----
 SELECT w.place, h.event, h.last_event, h.data
 	FROM unnest($1::INT8[], $2::INT2[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[]) AS w(place, shard, instance, execution, last_event, incarnation)
@@ -302,28 +300,28 @@ SELECT name, shard, value FROM rondo_marks
 INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
 	ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value
 ----
-SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 0 AND id >= $4 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b0
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 1 AND id >= $5 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b1
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 2 AND id >= $6 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b2
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 3 AND id >= $7 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b3
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 4 AND id >= $8 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b4
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 5 AND id >= $9 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b5
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 6 AND id >= $10 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b6
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 7 AND id >= $11 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b7
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 8 AND id >= $12 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b8
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 9 AND id >= $13 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b9
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 10 AND id >= $14 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b10
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 11 AND id >= $15 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b11
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 12 AND id >= $16 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b12
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 13 AND id >= $17 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b13
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 14 AND id >= $18 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b14
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 15 AND id >= $19 AND id < $1 AND (taken_until IS NULL OR taken_until <= $2) ORDER BY id LIMIT $3) b15
+SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 0 AND id >= $4 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b0
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 1 AND id >= $5 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b1
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 2 AND id >= $6 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b2
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 3 AND id >= $7 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b3
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 4 AND id >= $8 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b4
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 5 AND id >= $9 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b5
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 6 AND id >= $10 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b6
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 7 AND id >= $11 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b7
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 8 AND id >= $12 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b8
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 9 AND id >= $13 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b9
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 10 AND id >= $14 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b10
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 11 AND id >= $15 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b11
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 12 AND id >= $16 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b12
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 13 AND id >= $17 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b13
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 14 AND id >= $18 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b14
+UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 15 AND id >= $19 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b15
 ORDER BY id LIMIT $3
 ----
 WITH mine AS (SELECT o.shard, o.id
 	FROM unnest($1::INT2[], $2::INT8[]) AS w(shard, id) JOIN rondo_outbox o ON o.shard = w.shard AND o.id = w.id
-	WHERE o.taken_until IS NULL OR o.taken_until <= $3::TIMESTAMPTZ FOR UPDATE OF o SKIP LOCKED)
-	UPDATE rondo_outbox AS p SET taken_until = $4::TIMESTAMPTZ FROM mine WHERE p.shard = mine.shard AND p.id = mine.id RETURNING p.shard, p.id, p.messages
+	WHERE o.leased_until IS NULL OR o.leased_until <= $3::TIMESTAMPTZ FOR UPDATE OF o SKIP LOCKED)
+	UPDATE rondo_outbox AS p SET leased_until = $4::TIMESTAMPTZ FROM mine WHERE p.shard = mine.shard AND p.id = mine.id RETURNING p.shard, p.id, p.messages
 ----
 SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 0 AND id >= $1 ORDER BY id LIMIT 1) b0
 UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 1 AND id >= $2 ORDER BY id LIMIT 1) b1
@@ -354,92 +352,92 @@ WITH mine AS (SELECT i.shard, i.instance, i.wake_at, w.until
 	UPDATE rondo_instances AS p SET wake_at = mine.until FROM mine WHERE p.shard = mine.shard AND p.instance = mine.instance
 	RETURNING p.instance, p.incarnation, p.execution, p.last_event, p.custom_status_version, mine.wake_at
 ----
-SELECT state FROM rondo_queues WHERE queue = $1 FOR UPDATE
+SELECT state FROM rondo_job_queues WHERE queue = $1 FOR UPDATE
 ----
-INSERT INTO rondo_queues (queue, state) VALUES ($1, $2) ON CONFLICT (queue) DO NOTHING
+INSERT INTO rondo_job_queues (queue, state) VALUES ($1, $2) ON CONFLICT (queue) DO NOTHING
 ----
-DELETE FROM rondo_queues WHERE queue = $1
+DELETE FROM rondo_job_queues WHERE queue = $1
 ----
-UPDATE rondo_queues SET state = $2, starts = $3 WHERE queue = $1
+UPDATE rondo_job_queues SET state = $2, starts = $3 WHERE queue = $1
 ----
-SELECT state, clock_timestamp() FROM rondo_queues WHERE queue = $1
+SELECT state, clock_timestamp() FROM rondo_job_queues WHERE queue = $1
 ----
-SELECT queue, state FROM rondo_queues WHERE queue > $1 ORDER BY queue LIMIT $2
+SELECT queue, state FROM rondo_job_queues WHERE queue > $1 ORDER BY queue LIMIT $2
 ----
-SELECT queue, state FROM rondo_queues WHERE starts ORDER BY queue
+SELECT queue, state FROM rondo_job_queues WHERE starts ORDER BY queue
 ----
-INSERT INTO rondo_queue_items (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO rondo_jobs (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ----
-SELECT ready_at FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1
+SELECT ready_at FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT 1
 ----
-SELECT size FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
+SELECT size FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
-SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
+SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
-DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
-		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
+DELETE FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
+		SELECT position FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
 ----
-DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4
+DELETE FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4
 ----
-UPDATE rondo_queue_items SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
-		SELECT position FROM rondo_queue_items WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
+UPDATE rondo_jobs SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
+		SELECT position FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
 ----
-UPDATE rondo_queue_items SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SELECT CAST($5 AS INT8) AS low, CAST($6 AS INT8) AS high, CAST($7 AS INT8) AS lock UNION ALL SELECT CAST($8 AS INT8) AS low, CAST($9 AS INT8) AS high, CAST($10 AS INT8) AS lock) AS r
+UPDATE rondo_jobs SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SELECT CAST($5 AS INT8) AS low, CAST($6 AS INT8) AS high, CAST($7 AS INT8) AS lock UNION ALL SELECT CAST($8 AS INT8) AS low, CAST($9 AS INT8) AS high, CAST($10 AS INT8) AS lock) AS r
 		WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4 AND position BETWEEN r.low AND r.high
 ----
-DELETE FROM rondo_queue_items WHERE queue = $1 AND place = 2 AND rank IN ($2, $3)
+DELETE FROM rondo_jobs WHERE queue = $1 AND place = 2 AND rank IN ($2, $3)
 ----
-UPDATE rondo_queue_items SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
+UPDATE rondo_jobs SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
 ----
-UPDATE rondo_queue_items SET
+UPDATE rondo_jobs SET
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
 		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position
 ----
-SELECT id, rank, position, priority, attempts FROM rondo_queue_items
+SELECT id, rank, position, priority, attempts FROM rondo_jobs
 		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
 ----
-UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
+UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3
 ----
-SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_queue_items
+SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs
 		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4
 ----
-SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
+SELECT rank, position, priority FROM rondo_jobs WHERE queue = $1 AND place = 3 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
 ----
-SELECT rank, position, priority FROM rondo_queue_items WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
+SELECT rank, position, priority FROM rondo_jobs WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
 ----
-UPDATE rondo_queue_items SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
+UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
 		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
 ----
-DELETE FROM rondo_queue_items WHERE queue = $1 AND (place, rank, position) IN (
-		SELECT place, rank, position FROM rondo_queue_items WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority
+DELETE FROM rondo_jobs WHERE queue = $1 AND (place, rank, position) IN (
+		SELECT place, rank, position FROM rondo_jobs WHERE queue = $1 AND place >= $2 ORDER BY place, rank, position LIMIT $3) RETURNING place, priority
 ----
-INSERT INTO rondo_queue_locks (queue, lock_id, number, items, created_at, expires_at, returned) VALUES ($1, $2, $3, $4, $5, $6, FALSE)
+INSERT INTO rondo_job_locks (queue, lock_id, number, items, created_at, expires_at, returned) VALUES ($1, $2, $3, $4, $5, $6, FALSE)
 ----
-SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND lock_id IN ($2, $3)
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_locks WHERE queue = $1 AND lock_id IN ($2, $3)
 ----
-UPDATE rondo_queue_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2
+UPDATE rondo_job_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND lock_id = $2
 ----
-DELETE FROM rondo_queue_locks WHERE queue = $1 AND lock_id IN ($2, $3)
+DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id IN ($2, $3)
 ----
-SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2
 ----
-SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_queue_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2
+SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2
 ----
-SELECT key, digest, items, expires_at FROM rondo_queue_keys WHERE queue = $1 AND key IN ($2, $3)
+SELECT key, digest, items, expires_at FROM rondo_job_keys WHERE queue = $1 AND key IN ($2, $3)
 ----
-INSERT INTO rondo_queue_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO rondo_job_keys (queue, key, digest, items, expires_at) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at
 ----
-SELECT key, expires_at FROM rondo_queue_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2
+SELECT key, expires_at FROM rondo_job_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2
 ----
-DELETE FROM rondo_queue_keys WHERE queue = $1 AND key = $2
+DELETE FROM rondo_job_keys WHERE queue = $1 AND key = $2
 ----
-DELETE FROM rondo_queue_locks WHERE queue = $1
+DELETE FROM rondo_job_locks WHERE queue = $1
 ----
-DELETE FROM rondo_queue_keys WHERE queue = $1
+DELETE FROM rondo_job_keys WHERE queue = $1
 ----
 DELETE FROM rondo_values WHERE shard = $1 AND instance = $2 AND key = $3
 ----
@@ -668,10 +666,7 @@ UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'cancelled' AND i.sha
 UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 AND true
 UNION ALL SELECT 1 FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 1 AND true) c
 ----
-SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh,
-	parent_instance, parent_incarnation, parent_execution, parent_event, attributes, trace, start_message,
-	output, error, custom_status, custom_status_version, history_bytes, unread,
-	created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances WHERE shard = $1 AND instance = $2
+SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, parent_instance, parent_incarnation, parent_execution, parent_event, attributes, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at FROM rondo_instances WHERE shard = $1 AND instance = $2
 ----
 SELECT * FROM (SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10
 ----

@@ -92,26 +92,26 @@ CREATE TABLE rondo_attributes (
 CREATE TABLE rondo_outbox (
 	id          INTEGER PRIMARY KEY,
 	shard       INTEGER NOT NULL DEFAULT 0,
-	taken_until INTEGER,
+	leased_until INTEGER,
 	messages    BLOB NOT NULL
 ) STRICT;
 
--- Job queues. A row of rondo_queues is the state of a queue.
+-- Job queues. A row of rondo_job_queues is the state of a queue.
 
-CREATE TABLE rondo_queues (
+CREATE TABLE rondo_job_queues (
 	queue  TEXT NOT NULL PRIMARY KEY,
 	starts INTEGER NOT NULL DEFAULT 0,
 	state  BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX rondo_queues_starting ON rondo_queues (queue) WHERE starts;
+CREATE INDEX rondo_job_queues_starting ON rondo_job_queues (queue) WHERE starts;
 
 -- place      rank
 -- 0 ready    the priority
 -- 1 delayed  when the item is due
 -- 2 locked   the number of the lock
 -- 3 dead     when the item died
-CREATE TABLE rondo_queue_items (
+CREATE TABLE rondo_jobs (
 	queue     TEXT NOT NULL,
 	place     INTEGER NOT NULL,
 	rank      INTEGER NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE rondo_queue_items (
 ) STRICT;
 
 -- Concurrent locks; an exclusive one is in the queue's state.
-CREATE TABLE rondo_queue_locks (
+CREATE TABLE rondo_job_locks (
 	queue      TEXT NOT NULL,
 	lock_id    TEXT NOT NULL,
 	number     INTEGER NOT NULL,
@@ -140,9 +140,9 @@ CREATE TABLE rondo_queue_locks (
 	PRIMARY KEY (queue, lock_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX rondo_queue_locks_by_expiry ON rondo_queue_locks (queue, returned, expires_at);
+CREATE INDEX rondo_job_locks_by_expiry ON rondo_job_locks (queue, returned, expires_at);
 
-CREATE TABLE rondo_queue_keys (
+CREATE TABLE rondo_job_keys (
 	queue      TEXT NOT NULL,
 	key        TEXT NOT NULL,
 	digest     TEXT NOT NULL,
@@ -151,4 +151,4 @@ CREATE TABLE rondo_queue_keys (
 	PRIMARY KEY (queue, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX rondo_queue_keys_by_expiry ON rondo_queue_keys (queue, expires_at);
+CREATE INDEX rondo_job_keys_by_expiry ON rondo_job_keys (queue, expires_at);

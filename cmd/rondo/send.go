@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// messageCommands has the commands that send events, messages and control messages to an instance.
+type messageCommands struct{ *cli }
+
+// sent is a message that was sent to an instance, as JSON.
+type sent struct {
+	Instance string `json:"instance"`
+	Sent     string `json:"sent"`
+}
+
+func (c messageCommands) raise() *cobra.Command {
+	return c.sending(&cobra.Command{
+		Use: "raise INSTANCE EVENT [DATA]", Short: "Raise an event that an instance waits for",
+		Long: `Raise an event that an instance waits for. An event for which it does not wait just then is dropped; a message in a mailbox (rondo send) is kept.
+
+The data is JSON; @file reads it from a file, and - from the standard input.`,
+		Example: `  rondo raise order-2 approve '{"by":"ann","ok":true}'`,
+		Args:    between(2, "INSTANCE", "EVENT", "DATA"),
+	}, "the event was sent", func(name string, data codec.Payload) (events.Content, error) {
+		return &events.EventRaised{Name: name, Data: data}, events.CheckName("event", name)
+	})
+}
+
+func (c messageCommands) send() *cobra.Command {
+	return c.sending(&cobra.Command{
+		Use: "send INSTANCE MAILBOX [DATA]", Short: "Send a message to a mailbox of an instance",
+		Long: `Send a message to a mailbox of an instance. It stays there until the instance reads it.
+
+The data is JSON; @file reads it from a file, and - from the standard input.`,
+		Example: `  rondo send basket-7 items '{"sku":"chair"}'`,
+		Args:    between(2, "INSTANCE", "MAILBOX", "DATA"),
+	}, "the message was sent", func(name string, data codec.Payload) (events.Content, error) {
+		return &events.MailboxMessage{Mailbox: name, Data: data}, events.CheckName("mailbox", name)
+	})
+}
+
+func (c messageCommands) sending(cmd *cobra.Command, said string,
+	content func(name string, data codec.Payload) (events.Content, error)) *cobra.Command {
+	var id string
+	cmd.Flags().StringVar(&id, "message-id", "", "an `id` for the message: sent again under it, it counts once")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		data, err := c.payload("data", args, 2)
+		if err != nil {
+			return err
+		}
+		x, err := content(args[1], codec.Canonical(data))
+		if err != nil {
+			return usageError{err}
+		}
+		return c.connected(cmd, patience, func(ctx context.Context) error {
+			return c.deliver(ctx, cmd.Name(), events.Message{ID: id, Instance: args[0], Content: x}, said)
+		})
+	}
+	return cmd
+}
+
+// controls are the commands that send control messages to an instance.
+var controls = map[string]struct {
+	how               events.How
+	short, long, said string
+}{
+	"cancel": {events.Cancel, "Ask an instance to stop; it may clean up first",
+		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and " +
+			"end. Its children are asked, too.", "it is asked to stop"},
+	"terminate": {events.Terminate, "End an instance at once",
+		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.",
+		"it is told to end"},
+	"suspend": {events.Suspend, "Suspend an instance until it is resumed",
+		"Suspend an instance. What comes for it is kept until `rondo resume`.", "it is told to suspend"},
+	"resume": {events.Resume, "Resume a suspended instance",
+		"Resume a suspended instance. It gets all that has come meanwhile.", "it is told to resume"},
+}
+
+func (c messageCommands) control(name string) *cobra.Command {
+	x := controls[name]
+	var reason string
+	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long,
+		Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
+	cmd.Flags().StringVar(&reason, "reason", "", "the `text` that the history has as reason")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
+		}
+		if len(reason) > events.MaxReason {
+			return misuse("the reason has %d bytes; %d are the most: say it in a sentence", len(reason),
+				events.MaxReason)
+		}
+		return c.connected(cmd, patience, func(ctx context.Context) error {
+			var errs []error
+			for _, id := range args {
+				errs = append(errs, c.deliver(ctx, name, events.Message{Instance: id,
+					Content: &events.Control{How: x.how, Reason: reason}}, id+": "+x.said))
+			}
+			return errors.Join(errs...)
+		})
+	}
+	return cmd
+}

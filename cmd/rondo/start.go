@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/failure"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// startCommands has the command that starts instances. With --wait, it does what wait does.
+type startCommands struct {
+	*cli
+	waits waitCommands
+}
+
+// starting are the flags of start.
+type starting struct {
+	id, version, request, conflict string
+	delay                          time.Duration
+	at                             string
+	attributes                     map[string]string
+	wait, ignoreUnknown            bool
+}
+
+func (c startCommands) start() *cobra.Command {
+	var f starting
+	cmd := &cobra.Command{
+		Use: "start ORCHESTRATION [INPUT]", Short: "Start an instance of an orchestration",
+		Long: `Start an instance of an orchestration.
+
+The input is JSON; @file reads it from a file, and - from the standard input. The start is kept by NATS when this returns, whether an
+orchestrator runs or not. With --wait, it waits until the instance has ended, and prints its output.
+
+The input is checked: a missing one, or a field that the orchestration does not know, fails the instance at once (--ignore-unknown-fields accepts them).
+
+If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. --on-conflict says otherwise:
+
+  use      keep the one that is there (this is what happens if nothing is said)
+  reject   fail
+  restart  start afresh what has ended, and keep what runs
+  replace  terminate what runs, and start afresh`,
+		Example: `  rondo start fulfil '{"sku":"chair","cents":4500,"card":"1111","ship_to":"Bremen"}' --id order-1 --wait
+  rondo start report @input.json --delay 1h --attribute region=eu
+  rondo start nightly --at 2027-01-01T03:00:00Z`,
+		Args: between(1, "ORCHESTRATION", "INPUT"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.id, "id", "", "the `id` of the instance; if nobody says it, one is made")
+	flags.StringVar(&f.version, "orchestration-version", "",
+		"the `version` of the orchestration; the newest one if nobody says it")
+	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
+	flags.StringVar(&f.conflict, "on-conflict", "use",
+		"the `policy` for an ID that exists: use, reject, restart or replace")
+	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
+	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
+	flags.StringToStringVar(&f.attributes, "attribute", nil,
+		"what it can be found by, as `key=value`; may be said more than once")
+	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown-fields", false,
+		"accept fields of the input that the orchestration does not know")
+	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, and print its output")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		input, err := c.payload("input", args, 1)
+		if err != nil {
+			return err
+		}
+		opts, err := f.options()
+		if err != nil {
+			return err
+		}
+		usual := patience
+		if f.wait {
+			usual = 0
+		}
+		return c.connected(cmd, usual, func(ctx context.Context) error {
+			if f.delay > 0 || f.at != "" { // it is decided when it is due
+				return c.startOne(ctx, args[0], input, f.wait, opts)
+			}
+			return c.startDecided(ctx, args[0], input, &f, opts)
+		})
+	}
+	return cmd
+}
+
+func (f *starting) options() (opts []orchestration.StartOption, err error) {
+	if f.id != "" {
+		opts = append(opts, orchestration.ID(f.id))
+	}
+	if f.version != "" {
+		opts = append(opts, orchestration.Version(f.version))
+	}
+	if f.request != "" {
+		opts = append(opts, orchestration.RequestID(f.request))
+	}
+	if len(f.attributes) > 0 {
+		opts = append(opts, orchestration.Attributes(f.attributes))
+	}
+	if f.ignoreUnknown {
+		opts = append(opts, orchestration.IgnoreUnknownFields())
+	}
+	switch f.conflict {
+	case "use":
+		opts = append(opts, orchestration.UseExisting())
+	case "reject":
+		opts = append(opts, orchestration.RejectExisting())
+	case "restart":
+		opts = append(opts, orchestration.RestartFinished())
+	case "replace":
+		opts = append(opts, orchestration.ReplaceRunning())
+	default:
+		return nil, misuse("--on-conflict %q is none of use, reject, restart and replace", f.conflict)
+	}
+	switch {
+	case f.at != "" && f.delay != 0:
+		return nil, misuse("--at and --delay: say one of the two")
+	case f.at != "":
+		at, err := time.Parse(time.RFC3339, f.at)
+		if err != nil {
+			return nil, misuse("--at %q is no time like 2027-01-01T03:00:00Z", f.at)
+		}
+		opts = append(opts, orchestration.At(at))
+	case f.delay < 0:
+		return nil, misuse("--delay %v is in the past", f.delay)
+	case f.delay > 0:
+		opts = append(opts, orchestration.Delay(f.delay))
+	}
+	return opts, nil
+}
+
+func (c startCommands) startOne(ctx context.Context, name string, input codec.Payload, wait bool,
+	opts []orchestration.StartOption) error {
+	started, err := c.client.Start(ctx, name, input, opts...)
+	if err != nil {
+		return err
+	}
+	c.warnUnknown(ctx, name)
+	return c.begun(ctx, started, wait, orchestration.Receipt{})
+}
+
+// startDecided starts an instance and prints the decision of an orchestrator, if one decides soon.
+// NATS keeps the start in any case.
+func (c startCommands) startDecided(ctx context.Context, name string, input codec.Payload, f *starting,
+	opts []orchestration.StartOption) error {
+	if f.request == "" { // under the same id it is stored once, also when it is sent again below
+		id := c.client.NewID()
+		opts = append(opts, orchestration.RequestID(id))
+		if f.id == "" {
+			opts = append(opts, orchestration.ID(id))
+		}
+	}
+	known, answered := c.warnUnknown(ctx, name)
+	if answered && !known && f.conflict != "reject" {
+		return c.startUndecided(ctx, name, input, f, opts)
+	}
+	var r orchestration.Receipt
+	soon := ctx
+	if !f.wait && f.conflict != "reject" { // otherwise there is nothing to do before it is decided
+		within := takenWithin
+		if known {
+			within = decidedWithin
+		}
+		var cancel context.CancelFunc
+		soon, cancel = context.WithTimeout(ctx, within)
+		defer cancel()
+	}
+	started, err := c.client.Start(soon, name, input, append(opts, orchestration.ReceiptTo(&r))...)
+	switch {
+	case r.Reason == string(round.WrongInput):
+		return endedError{started.ID, &failure.Error{Kind: failure.Application,
+			Message: r.Detail + "; --on-conflict restart starts it again, with another input"}}
+	case err != nil && soon.Err() != nil && ctx.Err() == nil:
+		return c.startUndecided(ctx, name, input, f, opts)
+	case err != nil:
+		return err
+	}
+	return c.begun(ctx, started, f.wait, r)
+}
+
+// decidedWithin is for how long the decision about a start is waited for if an orchestrator knows
+// its code.
+const decidedWithin = 10 * time.Second
+
+// startUndecided starts an instance without waiting for the decision of an orchestrator.
+func (c startCommands) startUndecided(ctx context.Context, name string, input codec.Payload, f *starting,
+	opts []orchestration.StartOption) error {
+	started, err := c.client.Start(ctx, name, input, opts...)
+	if err != nil {
+		return err
+	}
+	return c.begun(ctx, started, f.wait, orchestration.Receipt{})
+}
+
+// begun prints which instance was started, or existed already. If wait is set, it waits for the
+// end.
+func (c startCommands) begun(ctx context.Context, started client.Started, wait bool, r orchestration.Receipt) error {
+	existed := r.Reason == string(round.Exists)
+	if existed {
+		fmt.Fprintf(c.problems,
+			"%s was there already (%s); nothing was started, and the input was not used; --on-conflict says what "+
+				"else to do\n", started.ID, r.Status)
+	}
+	if wait {
+		return c.waits.ending(ctx, started.ID, started.Wait)
+	}
+	s := start{Instance: started.ID}
+	if existed {
+		s.Existed, s.Status = true, r.Status
+	}
+	return c.done(s, "%s", started.ID)
+}
+
+// start is the started instance as JSON.
+type start struct {
+	Instance string `json:"instance"`
+	// Existed says that the instance was there already, so that nothing was started, and Status how
+	// it stands.
+	Existed bool   `json:"existed,omitempty"`
+	Status  string `json:"status,omitempty"`
+}
+
+// warnUnknown warns if no orchestrator has the code of an orchestration: its name may be misspelt.
+// It reports whether one has the code, and whether any answered.
+func (c startCommands) warnUnknown(ctx context.Context, name string) (known, answered bool) {
+	ask, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s, err := c.client.System().Status(ask)
+	if err != nil || len(s.Orchestrators) == 0 {
+		return false, false // it waits in NATS until there is one
+	}
+	var names []string
+	for _, o := range s.Orchestrators {
+		for x := range o.Code {
+			names = append(names, x)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if slices.Contains(names, name) {
+		return true, true
+	}
+	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n",
+		name, settings.DidYouMean(name, names), strings.Join(names, ", "))
+	return false, true
+}

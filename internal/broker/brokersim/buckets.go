@@ -1,0 +1,128 @@
+package brokersim
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// leases implements broker.Leases.
+type leases struct{ *link }
+
+type claim struct {
+	worker string
+	until  time.Time
+}
+
+// Acquire implements broker.Leases.
+func (c *leases) Acquire(ctx context.Context, session, worker string) (owner string, err error) {
+	err = c.do(ctx, "claim "+session, func() error {
+		now := c.b.now()
+		x := c.b.sessions[session]
+		if x.worker == "" || x.worker == worker || !x.until.After(now) {
+			x = claim{worker, now.Add(c.b.sessionLease)}
+			c.b.sessions[session] = x
+		}
+		owner = x.worker
+		return nil
+	})
+	return owner, err
+}
+
+// Release implements broker.Leases.
+func (c *leases) Release(ctx context.Context, session, worker string) error {
+	return c.do(ctx, "release "+session, func() error {
+		if c.b.sessions[session].worker == worker {
+			delete(c.b.sessions, session)
+		}
+		return nil
+	})
+}
+
+// Owner implements broker.Leases.
+func (c *leases) Owner(ctx context.Context, session string) (owner string, err error) {
+	err = c.do(ctx, "owner of "+session, func() error {
+		if x := c.b.sessions[session]; x.until.After(c.b.now()) {
+			owner = x.worker
+		}
+		return nil
+	})
+	return owner, err
+}
+
+// keyValue implements broker.KV.
+type keyValue struct{ *link }
+
+// value is the value of a key.
+type value struct {
+	data  []byte
+	until time.Time // zero: it does not expire
+}
+
+// Get implements broker.KV.
+func (c *keyValue) Get(ctx context.Context, key string) (data []byte, err error) {
+	err = c.do(ctx, "get "+key, func() error {
+		if v, ok := c.b.values[key]; ok && (v.until.IsZero() || v.until.After(c.b.now())) {
+			data = append([]byte{}, v.data...)
+		}
+		return nil
+	})
+	return data, err
+}
+
+// Put implements broker.KV.
+func (c *keyValue) Put(ctx context.Context, key string, data []byte, ttl time.Duration) error {
+	return c.do(ctx, "put "+key, func() error {
+		v := value{data: slices.Clone(data)}
+		if ttl > 0 {
+			v.until = c.b.now().Add(ttl)
+		}
+		c.b.values[key] = v
+		return nil
+	})
+}
+
+// Delete implements broker.KV.
+func (c *keyValue) Delete(ctx context.Context, key string) error {
+	return c.do(ctx, "delete "+key, func() error { delete(c.b.values, key); return nil })
+}
+
+// Repair implements broker.Repairer. The simulated broker loses contents, never streams or buckets.
+func (c *keyValue) Repair(ctx context.Context) error {
+	return c.do(ctx, "repair", func() error { return nil })
+}
+
+// schedules implements broker.Schedules. They are kept, and never due.
+type schedules struct{ *link }
+
+// PutSchedule implements broker.Schedules.
+func (c *schedules) PutSchedule(ctx context.Context, s broker.Schedule) error {
+	return c.do(ctx, "put schedule", func() error { c.b.schedules[s.ID] = s; return nil })
+}
+
+// Schedules implements broker.Schedules.
+func (c *schedules) Schedules(ctx context.Context) (list []broker.Schedule, err error) {
+	err = c.do(ctx, "schedules", func() error {
+		for _, id := range slices.Sorted(maps.Keys(c.b.schedules)) {
+			list = append(list, c.b.schedules[id])
+		}
+		return nil
+	})
+	return list, err
+}
+
+// DropSchedule implements broker.Schedules.
+func (c *schedules) DropSchedule(ctx context.Context, id string) (found bool, err error) {
+	err = c.do(ctx, "drop schedule", func() error {
+		_, found = c.b.schedules[id]
+		delete(c.b.schedules, id)
+		return nil
+	})
+	return found, err
+}
+
+// HealSchedules implements broker.Schedules.
+func (c *schedules) HealSchedules(context.Context) (int, error) { return 0, nil }

@@ -1,0 +1,112 @@
+package brokersim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// inbox implements broker.Inbox.
+type inbox struct {
+	*puller
+	results *directResults
+}
+
+// Partitions implements broker.Inbox.
+func (c *inbox) Partitions(ctx context.Context) (p broker.Partitions, err error) {
+	err = c.do(ctx, "partitions", func() error {
+		p.Count = c.b.partitions
+		for n, list := range c.b.inbox {
+			if n >= p.Count && len(list) > 0 {
+				p.Draining = append(p.Draining, n)
+			}
+		}
+		slices.Sort(p.Draining)
+		return nil
+	})
+	return p, err
+}
+
+// SetPartitions changes how many partitions there are.
+func (c *inbox) SetPartitions(_ context.Context, n int) error {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	c.b.partitions = n
+	c.b.change()
+	return nil
+}
+
+// Receive implements broker.Inbox.
+func (c *inbox) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
+	c.asking(func() { c.b.receivers[partition]++ })
+	defer c.asking(func() { c.b.receivers[partition]-- })
+	both, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() {
+		ended <- c.receive(both, &receiver{c: c.link}, partition, "receive "+strconv.Itoa(partition), take)
+	}()
+	go func() {
+		r := &receiver{c: c.link, ahead: true, came: make(chan struct{}, 1)}
+		defer c.results.receives(partition, r)()
+		ended <- c.receive(both, r, partition, "receive ahead "+strconv.Itoa(partition), take)
+	}()
+	err := <-ended
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+// receive delivers one lane of a partition.
+func (c *inbox) receive(ctx context.Context, r *receiver, partition int, what string,
+	take func(broker.Delivery)) error {
+	for ctx.Err() == nil {
+		if d, ok := r.pop(); ok {
+			take(d)
+			continue
+		}
+		all, err := c.await(ctx, r, what, prefetch, func(now time.Time) (*message, time.Time) {
+			return c.b.nextOf(partition, r, now)
+		})
+		if err != nil {
+			if ctx.Err() != nil {
+				//lint:ignore nilerr Receive returns nil when its context ends
+				return nil
+			}
+			return err
+		}
+		for _, d := range all {
+			take(d)
+		}
+	}
+	return nil
+}
+
+// prefetch is the maximum number of messages delivered to a receiver that is paused.
+const prefetch = 64
+
+// Backlog implements broker.Inbox.
+func (c *inbox) Backlog(ctx context.Context, partition int) (l broker.Backlog, err error) {
+	err = c.do(ctx, "backlog", func() error {
+		l = backlogOf(c.b.inbox[partition], c.b.receivers[partition], func(*message) bool { return true })
+		return nil
+	})
+	return l, err
+}
+
+func backlogOf(list []*message, receivers int, of func(*message) bool) broker.Backlog {
+	l := broker.Backlog{Receivers: receivers}
+	for _, m := range list {
+		switch {
+		case !of(m):
+		case m.deliveries > 0:
+			l.Held++
+		default:
+			l.Waiting++
+		}
+	}
+	return l
+}

@@ -1,0 +1,359 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// conn is a connection to NATS, for the system that its names begin with. The parts of a Bus share
+// it: each of them subscribes, publishes and sends requests by itself.
+type conn struct {
+	names
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	api     string // begins the subjects of JetStream's API
+	log     *slog.Logger
+	timeout time.Duration // of a request, unless its caller sets one
+	denied  denied
+	events  happened
+	hooks   hooks
+
+	ctx         context.Context // ends with the connection
+	stop        context.CancelFunc
+	mu          sync.Mutex
+	reconnected map[*func()]bool // to call after a reconnect
+	closed      bool
+	wait        sync.WaitGroup // for the goroutines in the background
+}
+
+// hooks are what a conn calls when the connection breaks, and when the servers deny publishing.
+type hooks struct {
+	broken func()
+	denied func(subject string)
+}
+
+func newConn(config Config) *conn {
+	c := &conn{names: namesOf(config.Prefix), log: config.Logger, timeout: config.Timeout}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// run runs something in the background, until the connection is closed, and reports whether it
+// does: a closed connection runs nothing more.
+func (c *conn) run(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.wait.Go(f)
+	}
+	return !c.closed
+}
+
+// Close closes the connection. NATS redelivers the messages that are not settled.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.wait.Wait()
+	c.nc.Close()
+	return nil
+}
+
+// dial connects.
+func (c *conn) dial(ctx context.Context, config Config) error {
+	opts, err := config.options()
+	if err != nil {
+		return err
+	}
+	opts = append(opts, c.handlers()...)
+	var settings natscontext.Settings
+	if config.Context != "" && config.InProcess == nil {
+		c.nc, settings, err = natscontext.Connect(contextPath(config.Context), opts...)
+		if err != nil {
+			return problem("connect with context "+strconv.Quote(config.Context), explainDial(err))
+		}
+	} else {
+		urls := config.URLs
+		if urls == "" {
+			urls = defaultURL
+		}
+		if c.nc, err = nats.Connect(urls, opts...); err != nil {
+			return problem("connect to "+withoutPassword(urls), explainDial(err))
+		}
+	}
+	if c.js, err = c.newJetStream(config, settings); err != nil {
+		c.nc.Close()
+		return problem("JetStream", err)
+	}
+	if err := ctx.Err(); err != nil {
+		c.nc.Close()
+		return problem("connect", err)
+	}
+	return nil
+}
+
+// contextPath makes the path of a context absolute: so the library distinguishes it from a name.
+func contextPath(name string) string {
+	if !strings.ContainsRune(name, filepath.Separator) {
+		return name
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name
+}
+
+// defaultAPI begins the subjects of JetStream's API, unless the settings name a domain or a prefix.
+const defaultAPI = "$JS.API."
+
+func (c *conn) newJetStream(config Config, s natscontext.Settings) (jetstream.JetStream, error) {
+	opts := []jetstream.JetStreamOpt{
+		jetstream.WithDefaultTimeout(c.timeout),
+	}
+	domain, prefix := config.Domain, config.APIPrefix
+	if domain == "" {
+		domain = s.JSDomain
+	}
+	if prefix == "" {
+		prefix = s.JSAPIPrefix
+	}
+	c.api = defaultAPI
+	switch {
+	case prefix != "":
+		c.api = strings.TrimSuffix(prefix, ".") + "."
+		return jetstream.NewWithAPIPrefix(c.nc, prefix, opts...)
+	case domain != "":
+		c.api = "$JS." + domain + ".API."
+		return jetstream.NewWithDomain(c.nc, domain, opts...)
+	}
+	return jetstream.New(c.nc, opts...)
+}
+
+// handlers log and count the events of the connection.
+func (c *conn) handlers() []nats.Option {
+	return []nats.Option{
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			c.hooks.broken()
+			if err != nil {
+				c.events.disconnects.Add(1)
+				c.log.Warn("NATS: the connection broke; connecting again", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.log.Info("NATS: connected again", "server", nc.ConnectedUrlRedacted())
+			c.notifyReconnected()
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			subject := ""
+			if s != nil {
+				subject = s.Subject
+			}
+			c.events.note(err)
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				c.hooks.denied(c.denied.note(err))
+			}
+			c.log.Warn("NATS: an error", "subject", subject, "error", err)
+		}),
+	}
+}
+
+// Server describes the connected server and its version, for operators.
+func (c *conn) Server() string {
+	return fmt.Sprintf("%s, nats-server %s", c.nc.ConnectedUrlRedacted(), c.nc.ConnectedServerVersion())
+}
+
+// happened counts the events of the connection.
+type happened struct{ disconnects, slow, errors atomic.Uint64 }
+
+func (h *happened) note(err error) {
+	if errors.Is(err, nats.ErrSlowConsumer) {
+		h.slow.Add(1)
+	} else {
+		h.errors.Add(1)
+	}
+}
+
+// RoundTrip measures how long the server takes to respond.
+func (c *conn) RoundTrip(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	if err := c.nc.FlushWithContext(ctx); err != nil {
+		return 0, fmt.Errorf("ask NATS for an answer: %w", err)
+	}
+	return time.Since(began), nil
+}
+
+// Connected returns an error while the connection is down. The client reconnects by itself.
+func (c *conn) Connected() error {
+	if c.nc.IsConnected() {
+		return nil
+	}
+	if err := c.nc.LastError(); err != nil {
+		return fmt.Errorf("not connected to NATS: %w", err)
+	}
+	return errors.New("not connected to NATS")
+}
+
+// Prefix begins all subjects.
+func (c *conn) Prefix() string { return c.names.prefix }
+
+// explainDial adds the remedy to an error.
+func explainDial(err error) error {
+	var address *url.Error
+	switch {
+	case errors.As(err, &address): // it has the whole address, and parts of a password in its reason
+		return errors.New("the address cannot be read; it should look like nats://user:password@host:4222, with : / " +
+			"? # @ in a password written as %3A %2F %3F %23 %40")
+	case errors.Is(err, nats.ErrNoServers):
+		return fmt.Errorf("%w (is a NATS server running there? `nats-server -js` starts one)", err)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return fmt.Errorf("%w (check the credentials)", err)
+	}
+	return err
+}
+
+var password = regexp.MustCompile(`//[^,\s]*@`)
+
+func withoutPassword(urls string) string {
+	return password.ReplaceAllString(strings.TrimSpace(urls), "//…@")
+}
+
+// problem wraps an error with the operation that failed.
+func problem(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("nats: %s: %w", what, err)
+}
+
+// backlog returns the backlog of a consumer; none if there is no such consumer.
+func (c *conn) backlog(ctx context.Context, stream, consumer string) (broker.Backlog, error) {
+	found, err := c.js.Consumer(ctx, stream, consumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return broker.Backlog{}, nil
+	}
+	if err != nil {
+		return broker.Backlog{}, problem("look at consumer "+consumer, err)
+	}
+	i := found.CachedInfo()
+	return broker.Backlog{Waiting: int64(i.NumPending), Held: int64(i.NumAckPending), Receivers: i.NumWaiting}, nil
+}
+
+// awaitConnection waits until there is a connection, and reports whether there is one.
+func (c *conn) awaitConnection(ctx context.Context, most time.Duration) bool {
+	if c.nc.IsConnected() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	tick := time.NewTicker(reconnected)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if c.nc.IsConnected() {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		case <-c.ctx.Done():
+			return false
+		}
+	}
+}
+
+// Reconnected implements broker.Connection.
+func (c *conn) Reconnected(told func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reconnected == nil {
+		c.reconnected = make(map[*func()]bool)
+	}
+	c.reconnected[&told] = true
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.reconnected, &told)
+	}
+}
+
+// notifyReconnected calls the functions that Reconnected has registered.
+func (c *conn) notifyReconnected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for told := range c.reconnected {
+		(*told)()
+	}
+}
+
+// askAgain sends the servers a request that may be sent twice. It retries if a server reports a
+// fault of its own, because the server may be cleaning up or waiting for others. It also retries if
+// no server responds: when several processes ask to create the same stream, a cluster does not
+// answer all of them.
+func (c *conn) askAgain(ctx context.Context, do func(context.Context) error) (err error) {
+	for attempt := range askAttempts {
+		answered, cancel := context.WithTimeout(ctx, min(answerWait<<attempt, maxAnswerWait))
+		err = c.denied.during(answered, do)
+		silent := errors.Is(err, nats.ErrTimeout) || answered.Err() != nil
+		cancel()
+		var api *jetstream.APIError
+		if err == nil || ctx.Err() != nil || !silent && (!errors.As(err, &api) || api.Code < 500) {
+			return err
+		}
+		if silent || attempt == askAttempts-1 {
+			continue
+		}
+		select {
+		case <-time.After(200 * time.Millisecond << attempt):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
+// lookFor finds a consumer.
+func (c *conn) lookFor(ctx context.Context, stream, name string) (found jetstream.Consumer, err error) {
+	err = c.askAgain(ctx, func(ctx context.Context) error {
+		found, err = c.js.Consumer(ctx, stream, name)
+		return err
+	})
+	return found, err
+}
+
+// bounded gives a context a deadline if it has none.
+func (c *conn) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// mayAnswer reports whether a request has a reply subject to which this process may respond. The
+// requester chooses the subject, and the response is published with the permissions of this
+// process. These must not reach the streams of this system, nor the API by which streams are
+// changed.
+func (c *conn) mayAnswer(m *nats.Msg) bool {
+	ours := strings.HasPrefix(m.Reply, c.names.prefix+".") || strings.HasPrefix(m.Reply, "$")
+	if ours {
+		c.log.Warn("NATS: a request is not handled, because its reply subject is one of the system",
+			"subject", m.Subject, "to", m.Reply)
+	}
+	return m.Reply != "" && !ours
+}

@@ -1,0 +1,234 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// ---- Notifications.
+
+// minWords is the minimum number of words of a notification, so that its subject is never one of
+// the inbox.
+const minWords = 3
+
+// notifications are messages to all processes that listen, which NATS does not store.
+type notifications struct{ *conn }
+
+// Notify implements broker.Notifications.
+func (n *notifications) Notify(words []string, h events.Header, body []byte) error {
+	subject, err := n.notificationSubject(words, events.EncodeToken)
+	if err != nil {
+		return err
+	}
+	return problem("notify", n.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header(h), Data: body}))
+}
+
+// Listen implements broker.Notifications.
+func (n *notifications) Listen(ctx context.Context, words []string,
+	heard func(words []string, h events.Header, body []byte)) (stop func(), err error) {
+	subject, err := n.notificationSubject(words, token)
+	if err != nil {
+		return nil, err
+	}
+	begin := n.subject("notification") + "."
+	sub, err := n.nc.Subscribe(subject, func(m *nats.Msg) {
+		tokens := strings.Split(strings.TrimPrefix(m.Subject, begin), ".")
+		for i, t := range tokens {
+			w, err := events.DecodeToken(t)
+			if err != nil {
+				return // not a notification of Rondo
+			}
+			tokens[i] = w
+		}
+		heard(tokens, events.Header(m.Header), m.Data)
+	})
+	if err != nil {
+		return nil, problem("listen", err)
+	}
+	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
+	ctx, cancel := n.bounded(ctx)
+	defer cancel()
+	if err := n.nc.FlushWithContext(ctx); err != nil {
+		stop()
+		return nil, problem("listen", err)
+	}
+	return stop, nil
+}
+
+// ---- Requests.
+
+const (
+	headerErrorCode = "Rondo-Error-Code"
+	headerError     = "Rondo-Error"
+
+	// maxHandling is the maximum number of requests of one method handled at once.
+	maxHandling = 64
+)
+
+// requests are requests to one process that handles them, or to all.
+type requests struct{ *conn }
+
+// Request implements broker.Requests.
+func (r *requests) Request(ctx context.Context, method string, request []byte) ([]byte, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	var m *nats.Msg
+	subject := r.subject("api", events.EncodeToken(method))
+	err := r.denied.requesting(ctx, subject, func(ctx context.Context) (err error) {
+		m, err = r.nc.RequestWithContext(ctx, subject, request)
+		return err
+	})
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return nil, fmt.Errorf("request %s: %w: NATS does not let this user publish on %s", method,
+			broker.ErrPermission, subject)
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("request %s: %w (is an orchestrator running?)", method, broker.ErrNoResponders)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, fmt.Errorf("request %s: the request has %d bytes, the server takes %d: %w", method, len(request),
+			r.nc.MaxPayload(), err)
+	case err != nil:
+		return nil, problem("request "+method, err)
+	}
+	if code := m.Header.Get(headerErrorCode); code != "" {
+		return nil, &broker.ResponseError{Code: code, Message: m.Header.Get(headerError)}
+	}
+	return m.Data, nil
+}
+
+// Handle implements broker.Requests. Requests in flight are still handled after stop.
+func (r *requests) Handle(method string,
+	answer func(ctx context.Context, request []byte) ([]byte, error)) (stop func(), err error) {
+	return r.handle(method, "api", answer)
+}
+
+// HandleDiscovery implements broker.Discovery.
+func (r *requests) HandleDiscovery(method string,
+	answer func(ctx context.Context, request []byte) ([]byte, error)) (stop func(), err error) {
+	return r.handle(method, "", answer)
+}
+
+// handle handles requests, as a member of a queue group; if the group is empty, beside all other
+// handlers.
+func (r *requests) handle(method, group string,
+	answer func(ctx context.Context, request []byte) ([]byte, error)) (stop func(), err error) {
+	slots := make(chan struct{}, maxHandling)
+	stopped := make(chan struct{})
+	var mu sync.Mutex // held while a handler begins
+	var wait sync.WaitGroup
+	sub, err := r.nc.QueueSubscribe(r.subject("api", events.EncodeToken(method)), group, func(m *nats.Msg) {
+		select {
+		case slots <- struct{}{}:
+		case <-stopped:
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		select {
+		case <-stopped:
+			return
+		default:
+		}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			r.respond(r.ctx, m, answer)
+		})
+	})
+	if err != nil {
+		return nil, problem("handle requests for "+method, err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = sub.Unsubscribe() // it fails only if the connection is closed
+		mu.Lock()
+		close(stopped)
+		mu.Unlock()
+		wait.Wait()
+	})
+	if err := r.nc.FlushTimeout(r.timeout); err != nil {
+		stop()
+		return nil, problem("handle requests for "+method, err)
+	}
+	return stop, nil
+}
+
+// Discover implements broker.Discovery.
+func (r *requests) Discover(ctx context.Context, method string, request []byte, quiet time.Duration) ([][]byte, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
+	if err != nil {
+		return nil, problem("ask all for "+method, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	subject := r.subject("api", events.EncodeToken(method))
+	var answers [][]byte
+	err = r.denied.requesting(ctx, subject, func(ctx context.Context) (err error) {
+		if err = r.nc.PublishRequest(subject, sub.Subject, request); err == nil {
+			answers, err = gather(ctx, sub, quiet)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return nil, fmt.Errorf("ask all for %s: %w: NATS does not let this user publish on %s", method,
+			broker.ErrPermission, subject)
+	case errors.Is(err, broker.ErrNoResponders):
+		return nil, fmt.Errorf("ask all for %s: %w", method, err)
+	}
+	return answers, problem("ask all for "+method, err)
+}
+
+// gather returns the responses that arrive at a subscription until none has arrived for the time
+// quiet.
+func gather(ctx context.Context, sub *nats.Subscription, quiet time.Duration) (answers [][]byte, err error) {
+	for wait := 4 * quiet; ; wait = quiet { // the first handler may be busy
+		next, cancel := context.WithTimeout(ctx, wait)
+		m, err := sub.NextMsgWithContext(next)
+		cancel()
+		isQuiet := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		switch {
+		case errors.Is(err, nats.ErrNoResponders), isQuiet && len(answers) == 0:
+			return nil, broker.ErrNoResponders
+		case isQuiet:
+			return answers, nil
+		case err != nil:
+			return nil, err
+		}
+		if m.Header.Get(headerErrorCode) == "" {
+			answers = append(answers, m.Data)
+		}
+	}
+}
+
+func (r *requests) respond(ctx context.Context, m *nats.Msg,
+	answer func(ctx context.Context, request []byte) ([]byte, error)) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	data, err := answer(ctx, m.Data)
+	out := &nats.Msg{Subject: m.Reply, Data: data}
+	if most := int(r.nc.MaxPayload()); err == nil && len(data) > most-headroom {
+		err = &broker.ResponseError{Code: "too_large", Message: fmt.Sprintf(
+			"the answer has %d bytes, the server takes %d; ask for less at once", len(data), most)}
+	}
+	if err != nil {
+		code := "failed"
+		var known *broker.ResponseError
+		if errors.As(err, &known) && known.Code != "" {
+			code = printable(known.Code)
+		}
+		out.Data = nil
+		out.Header = nats.Header{headerErrorCode: {code}, headerError: {printable(err.Error())}}
+	}
+	if r.mayAnswer(m) {
+		_ = r.nc.PublishMsg(out) // if it is lost, the requester asks again
+	}
+}

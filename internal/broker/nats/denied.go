@@ -1,0 +1,88 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// denied cancels requests that the servers deny: otherwise their callers would wait for a response
+// in vain.
+type denied struct {
+	mu       sync.Mutex
+	next     int
+	waiting  map[int]requester
+	subjects map[string]bool // on which nothing may be published
+}
+
+// requester waits for the response to a request on a subject; "" stands for several subjects.
+type requester struct {
+	subject string
+	cancel  context.CancelCauseFunc
+}
+
+// maxDenied is the maximum number of remembered subjects.
+const maxDenied = 1000
+
+var deniedPublish = regexp.MustCompile(`(?i)publish to "([^"]+)"`)
+
+// tell cancels the requests that a denial is about. It returns the subject on which this user may
+// not publish, if the servers name it.
+func (d *denied) note(err error) (subject string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m := deniedPublish.FindStringSubmatch(err.Error()); m != nil {
+		if d.subjects == nil || len(d.subjects) >= maxDenied {
+			d.subjects = make(map[string]bool)
+		}
+		if subject = m[1]; isAnswer(subject) {
+			return subject // no request here depends on it
+		}
+		d.subjects[subject] = true
+	}
+	for _, w := range d.waiting {
+		if w.subject == "" || w.subject == subject {
+			w.cancel(err)
+		}
+	}
+	return subject
+}
+
+// publishing reports whether the servers have denied publishing on a subject since the last call.
+func (d *denied) publishing(subject string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.subjects[subject]
+	delete(d.subjects, subject)
+	return was
+}
+
+// during calls do, which ends early when the servers deny a permission.
+func (d *denied) during(ctx context.Context, do func(context.Context) error) error {
+	return d.requesting(ctx, "", do)
+}
+
+// requesting calls do, which ends early when the servers deny publishing on its subject.
+func (d *denied) requesting(ctx context.Context, subject string, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d.mu.Lock()
+	if d.waiting == nil {
+		d.waiting = make(map[int]requester)
+	}
+	d.next++
+	me := d.next
+	d.waiting[me] = requester{subject, cancel}
+	d.mu.Unlock()
+	err := do(ctx)
+	d.mu.Lock()
+	delete(d.waiting, me)
+	d.mu.Unlock()
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, nats.ErrPermissionViolation) {
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package natsbroker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// This file encodes and decodes bundles.
+
+// appendResult adds a result to a bundle.
+func appendResult(to []byte, w events.Wire) []byte {
+	to = appendText(to, w.Subject)
+	n := 0
+	for _, values := range w.Header {
+		n += len(values)
+	}
+	to = binary.AppendUvarint(to, uint64(n))
+	for name, values := range w.Header {
+		for _, v := range values {
+			to = appendText(appendText(to, name), v)
+		}
+	}
+	return append(binary.AppendUvarint(to, uint64(len(w.Body))), w.Body...)
+}
+
+func appendText(to []byte, s string) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(s))), s...)
+}
+
+var errBundle = errors.New("the bundle is cut off, or is none")
+
+// readBundle parses a bundle. Its results share no memory with the body, so that a small result
+// does not keep the whole body alive.
+func readBundle(count string, body []byte) ([]events.Wire, error) {
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 1 || n > maxBundle {
+		return nil, fmt.Errorf("header %s: %q is no number from 1 to %d", headerResults, count, maxBundle)
+	}
+	results := make([]events.Wire, n)
+	for i := range results {
+		if results[i], body, err = readResult(body); err != nil {
+			return nil, err
+		}
+	}
+	if len(body) > 0 {
+		return nil, errBundle
+	}
+	return results, nil
+}
+
+// readResult parses the first result of a bundle.
+func readResult(body []byte) (w events.Wire, rest []byte, err error) {
+	subject, rest, ok1 := cutText(body)
+	n, rest, ok2 := cutNumber(rest)
+	if !ok1 || !ok2 || n > uint64(len(rest))/2 {
+		return w, nil, errBundle
+	}
+	w.Subject, w.Header = string(subject), make(events.Header, n)
+	values := make([]string, n)
+	for i := range values {
+		name, r, ok1 := cutText(rest)
+		value, r, ok2 := cutText(r)
+		if !ok1 || !ok2 {
+			return w, nil, errBundle
+		}
+		rest, values[i] = r, string(value)
+		known, ok := usualHeaders[string(name)]
+		if !ok {
+			known = string(name)
+		}
+		if before := w.Header[known]; before != nil {
+			w.Header[known] = append(before, values[i])
+		} else {
+			w.Header[known] = values[i : i+1 : i+1]
+		}
+	}
+	text, rest, ok := cutText(rest)
+	if !ok {
+		return w, nil, errBundle
+	}
+	w.Body = slices.Clone(text)
+	return w, rest, nil
+}
+
+// usualHeaders are the headers of nearly all results.
+var usualHeaders = map[string]string{
+	events.HeaderMsgID: events.HeaderMsgID, events.HeaderIncarnation: events.HeaderIncarnation,
+	events.HeaderWorker: events.HeaderWorker, events.HeaderTrace: events.HeaderTrace,
+}
+
+func cutText(from []byte) (text, rest []byte, ok bool) {
+	n, rest, ok := cutNumber(from)
+	if !ok || n > uint64(len(rest)) {
+		return nil, nil, false
+	}
+	return rest[:n], rest[n:], true
+}
+
+func cutNumber(from []byte) (n uint64, rest []byte, ok bool) {
+	n, width := binary.Uvarint(from)
+	if width <= 0 {
+		return 0, nil, false
+	}
+	return n, from[width:], true
+}

@@ -1,0 +1,102 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// bucket returns an error if there is no bucket, or none that this connection may see.
+func bucket(kv jetstream.KeyValue) (jetstream.KeyValue, error) {
+	if kv == nil {
+		return nil, errors.New(
+			"nats: a bucket cannot be seen with these rights, or was not there when the connection was made")
+	}
+	return kv, nil
+}
+
+// keyOf encodes any text as a key of a bucket.
+func keyOf(s string) string {
+	s = strings.NewReplacer("%", "=", "~", "=7E", ":", "=3A", "@", "=40", "+", "=2B", ",", "=2C", "=",
+		"=3D").Replace(events.EncodeToken(s))
+	if len(s) <= maxConsumerName {
+		return s
+	}
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return s[:maxConsumerName-17] + "_" + strconv.FormatUint(h.Sum64(), 16)
+}
+
+// leases are the leases of sessions.
+type leases struct{ *resources }
+
+// Acquire implements broker.Leases.
+func (l *leases) Acquire(ctx context.Context, session, worker string) (string, error) {
+	kv, err := bucket(l.there.Load().sessions)
+	if err != nil {
+		return "", err
+	}
+	key := keyOf(session)
+	for range 8 { // others may be as quick
+		_, err := kv.Create(ctx, key, []byte(worker))
+		if err == nil {
+			return worker, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return "", problem("claim session "+session, err)
+		}
+		e, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return "", problem("claim session "+session, err)
+		}
+		if string(e.Value()) != worker {
+			return string(e.Value()), nil
+		}
+		if _, err := kv.Update(ctx, key, []byte(worker), e.Revision()); err == nil {
+			return worker, nil
+		}
+	}
+	return "", problem("claim session "+session, errors.New("others were quicker, again and again"))
+}
+
+// Release implements broker.Leases.
+func (l *leases) Release(ctx context.Context, session, worker string) error {
+	kv, err := bucket(l.there.Load().sessions)
+	if err != nil {
+		return err
+	}
+	key := keyOf(session)
+	e, err := kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && string(e.Value()) != worker {
+		return nil
+	}
+	if err == nil {
+		err = kv.Delete(ctx, key, jetstream.LastRevision(e.Revision()))
+	}
+	return problem("release session "+session, err)
+}
+
+// Owner implements broker.Leases.
+func (l *leases) Owner(ctx context.Context, session string) (string, error) {
+	kv, err := bucket(l.there.Load().sessions)
+	if err != nil {
+		return "", err
+	}
+	e, err := kv.Get(ctx, keyOf(session))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", problem("look who has session "+session, err)
+	}
+	return string(e.Value()), nil
+}

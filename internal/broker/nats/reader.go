@@ -1,0 +1,159 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// reader reads stored messages, whether a consumer has delivered them or not.
+type reader struct {
+	*conn
+	replicas int // of the streams, as configured
+}
+
+// isThere reports whether a message is still stored. Any replica may confirm it; only the leader
+// may deny it, because the others may not have the message yet.
+func (r *reader) isThere(ctx context.Context, stream string, place uint64) (bool, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	request := []byte(`{"seq":` + strconv.FormatUint(place, 10) + `}`)
+	m, err := r.nc.RequestWithContext(ctx, r.api+"DIRECT.GET."+stream, request)
+	if err == nil && m.Header.Get("Status") == "" {
+		return true, nil
+	}
+	if err != nil && !errors.Is(err, nats.ErrNoResponders) {
+		return false, err
+	}
+	found, err := r.askLeader(ctx, stream, request)
+	return found != nil, err
+}
+
+// found is a message in the response of a stream's leader.
+type found struct {
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"seq"`
+	Header   []byte `json:"hdrs"`
+}
+
+// askLeader asks the leader of a stream for a message; nil if there is none.
+func (r *reader) askLeader(ctx context.Context, stream string, request []byte) (*found, error) {
+	m, err := r.nc.RequestWithContext(ctx, r.api+"STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Message *found              `json:"message"`
+		Error   *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return nil, err
+	}
+	switch {
+	case answer.Error == nil:
+		return answer.Message, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
+	}
+	return nil, answer.Error
+}
+
+const (
+	// lookBatch and lookBytes bound the messages read at once.
+	lookBatch = 1024
+	lookBytes = 4 << 20
+)
+
+// stillThere lists the messages of a lane that are stored between two sequence numbers, by the last
+// word of their subjects. It only counts delayed messages: no message has to wait for them.
+func (r *reader) stillThere(ctx context.Context, l lane, partition int, from, upTo uint64) (left map[string][]uint64,
+	found int, err error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
+	if err != nil {
+		return nil, 0, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	_ = sub.SetPendingLimits(-1, -1)
+	left = make(map[string][]uint64)
+	filter := r.filter(l, partition)
+	now := time.Now()
+	note := func(subject string, place uint64, h nats.Header) {
+		if place > upTo {
+			return
+		}
+		found++
+		if at, err := time.Parse(time.RFC3339Nano, h.Get(headerNotBefore)); err != nil || at.Before(now) {
+			who := lastWord(subject)
+			left[who] = append(left[who], place)
+		}
+	}
+	for from <= upTo {
+		request := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter,
+			lookBatch, lookBytes)
+		if err := r.nc.PublishRequest(r.api+"DIRECT.GET."+r.names.inbox, sub.Subject, []byte(request)); err != nil {
+			return nil, 0, err
+		}
+		got := 0
+		for {
+			m, err := sub.NextMsgWithContext(ctx)
+			if err != nil {
+				return nil, 0, err
+			}
+			if status := m.Header.Get("Status"); status != "" {
+				if status == "204" && got > 0 { // the end of the batch
+					break
+				}
+				if err := ignoreNotFound(status, m); err != nil {
+					return nil, 0, err
+				}
+				err := r.newest(ctx, filter, from, upTo, note)
+				return left, found, err
+			}
+			place, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+			if err != nil {
+				return nil, 0, fmt.Errorf("a message without a place: %w", err)
+			}
+			got, from = got+1, place+1
+			note(m.Header.Get("Nats-Subject"), place, m.Header)
+		}
+	}
+	return left, found, nil
+}
+
+// newest notes the messages that the responding replica does not have yet, because it may be a
+// little behind. It asks the leader of the stream for them, one after the other.
+func (r *reader) newest(ctx context.Context, filter string, from, upTo uint64,
+	note func(subject string, place uint64, h nats.Header)) error {
+	for r.replicas != 1 && from <= upTo {
+		m, err := r.askLeader(ctx, r.names.inbox, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter))
+		if m == nil || err != nil {
+			return err
+		}
+		h, err := nats.DecodeHeadersMsg(m.Header)
+		if err != nil {
+			h = nil // it has no headers
+		}
+		note(m.Subject, m.Sequence, h)
+		from = m.Sequence + 1
+	}
+	return nil
+}
+
+// ignoreNotFound returns the error of a status; nil if there are only no more messages.
+func ignoreNotFound(status string, m *nats.Msg) error {
+	switch status {
+	case "404", "204":
+		return nil
+	case "503":
+		return jetstream.ErrStreamNotFound
+	}
+	return fmt.Errorf("%s %s", status, m.Header.Get("Description"))
+}

@@ -1,0 +1,132 @@
+package natsbroker
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// waiting is a message that waits to be taken.
+type waiting struct {
+	d      broker.Delivery
+	since  time.Time // when it arrived, or was last extended
+	handed uint64    // see origin
+
+	// For a delayed message:
+	notBefore time.Time
+	timer     *time.Timer
+	due       bool       // it has waited in the stream for delayed messages
+	accepted  acceptance // when it was
+	again     bool       // it was delivered before
+	done      bool       // its task is done
+}
+
+// readyQueue are the messages that wait only to be taken, in order. The lock of its receiver guards
+// it, except ready.
+type readyQueue struct {
+	ready  chan struct{} // gets a value when there is a message, or the receiver failed
+	all    []*waiting
+	bytes  int
+	failed error // why the receiver ends
+}
+
+func newReadyQueue() readyQueue { return readyQueue{ready: make(chan struct{}, 1)} }
+
+func (q *readyQueue) pushAll(all []*waiting) {
+	for _, w := range all {
+		q.push(w)
+	}
+}
+
+func (q *readyQueue) push(w *waiting) {
+	q.all = append(q.all, w)
+	q.bytes += len(w.d.Body)
+	q.wake()
+}
+
+func (q *readyQueue) wake() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the receiver with an error. The first one counts.
+func (q *readyQueue) fail(err error) {
+	if q.failed == nil {
+		q.failed = err
+	}
+	q.wake()
+}
+
+// pop takes the first message out of the queue, unless the receiver failed.
+func (q *readyQueue) pop() (d broker.Delivery, ok bool, err error) {
+	if q.failed != nil {
+		return d, false, q.failed
+	}
+	if len(q.all) == 0 {
+		return d, false, nil
+	}
+	d = q.all[0].d
+	q.all[0] = nil
+	q.all = q.all[1:]
+	q.bytes -= len(d.Body)
+	return d, true, nil
+}
+
+// pulls are the pull requests of a receiver, and the subscription for their responses. The lock of
+// the receiver guards it.
+type pulls struct {
+	sub   *nats.Subscription
+	round int       // counts the renewals: status messages for earlier requests no longer count
+	asked int       // messages that the broker still owes
+	heard time.Time // when the broker last sent a message or a status
+}
+
+// renew begins a new round.
+func (p *pulls) renew(nc *nats.Conn, hear nats.MsgHandler) error {
+	if p.sub == nil || !p.sub.IsValid() {
+		sub, err := nc.Subscribe(nc.NewInbox()+".*", hear)
+		if err != nil {
+			return err
+		}
+		_ = sub.SetPendingLimits(-1, -1) // the requests bound the messages
+		p.sub = sub
+	}
+	p.round++
+	p.asked, p.heard = 0, time.Now()
+	return nil
+}
+
+// subject is the subject on which the broker responds to the requests of this round.
+func (p *pulls) subject() string {
+	return strings.TrimSuffix(p.sub.Subject, "*") + strconv.Itoa(p.round)
+}
+
+// isSilent reports whether the broker should have sent something by now, or has lost the requests.
+func (p *pulls) isSilent(now time.Time) bool {
+	return p.asked == 0 && p.heard.IsZero() || p.asked > 0 && now.Sub(p.heard) > silence
+}
+
+// covered counts the messages in aside that were delivered before any other receiver got one after
+// the look, at which the consumer had made so many deliveries. If that number is unknown (0),
+// covered counts all.
+func covered(aside []*waiting, handed uint64) int {
+	if handed == 0 {
+		return len(aside)
+	}
+	slices.SortStableFunc(aside, func(a, b *waiting) int { return cmp.Compare(a.handed, b.handed) })
+	for i, w := range aside {
+		if w.handed > handed+1 {
+			return i
+		}
+		handed = max(handed, w.handed)
+	}
+	return len(aside)
+}

@@ -1,0 +1,61 @@
+package database_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/internal/database"
+	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
+	"github.com/rondo-run/rondo/pkg/history/sqlite"
+)
+
+// TestDatabasesAreOpenedToLookAtThem opens them beside their writers, and never creates one.
+func TestDatabasesAreOpenedToLookAtThem(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	look := func(t *testing.T, address string) {
+		t.Helper()
+		s, err := database.OpenReadOnly(t.Context(), address, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if n, err := s.Count(t.Context(), history.Filter{}, 0); n != 0 || err != nil {
+			t.Errorf("%d instances, %v", n, err)
+		}
+		if _, err := s.Delete(t.Context(), []string{"x"}, history.Deletion{}); err == nil {
+			t.Error("something could be deleted")
+		}
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rondo.db")
+		_, err := database.OpenReadOnly(t.Context(), path, quiet)
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("a file that is not there: %v", err)
+		}
+		s, err := sqlite.Open(t.Context(), path, sqlite.Options{Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		look(t, path)
+		look(t, "sqlite:"+path)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		pgtest.Need(t)
+		address := pgtest.Database(t)
+		s, err := cockroach.Open(t.Context(), address, cockroach.Options{Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		look(t, address)
+	})
+	if _, err := database.OpenReadOnly(t.Context(), "postgres://user:secret@127.0.0.1:1/rondo?connect_timeout=1",
+		quiet); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("nobody listens there: %v", err)
+	}
+}

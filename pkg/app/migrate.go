@@ -1,0 +1,85 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/database"
+	"github.com/rondo-run/rondo/pkg/jobpush"
+)
+
+// migrate brings tables, and if asked to also streams, up to date, or checks them.
+func (a *App) migrate(ctx context.Context) error {
+	d := a.dialer()
+	d.verify = a.config.Migration.Check
+	from, to, err := d.migrateTables(ctx, a.config.database())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(a.config.Stdout, migrated(from, to))
+	if !a.config.Migration.Streams {
+		return nil
+	}
+	c := brokerConfig(&a.config)
+	c.Setup = natsbroker.Make
+	if a.config.Migration.Check {
+		c.Setup = natsbroker.Verify
+	}
+	b, err := d.connectNATS(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }() // every request was answered
+	needed := []broker.TaskQueueName{{Tag: jobpush.Tag, Activity: jobpush.Activity}}
+	for _, tag := range tagNames(a.config.Worker.Tags) {
+		for _, name := range a.code.activities.Names() {
+			needed = append(needed, broker.TaskQueueName{Tag: tag, Activity: name})
+		}
+	}
+	for _, q := range needed {
+		if _, err := b.OpenTaskQueue(ctx, q); err != nil {
+			return err
+		}
+	}
+	if !a.config.Migration.Check {
+		if _, err := b.HealSchedules(ctx); err != nil { // it makes their bucket, too
+			return err
+		}
+	}
+	fmt.Fprintf(a.config.Stdout, "the streams of %s are as they are needed\n", c.Prefix)
+	return nil
+}
+
+// migrateTables migrates the tables, or checks them. It returns their versions before and after.
+func (d *dialer) migrateTables(ctx context.Context, address string) (from, to int, err error) {
+	if d.check {
+		s, err := d.openStore(ctx, address)
+		if err != nil {
+			return 0, 0, err
+		}
+		to = database.SchemaVersion(address)
+		return to, to, s.Close()
+	}
+	migrate := func(ctx context.Context) (err error) {
+		from, to, err = database.Migrate(ctx, address, d.options())
+		return err
+	}
+	if database.IsFile(address) {
+		err = migrate(ctx)
+	} else {
+		err = d.await(ctx, database.Describe(address), migrate)
+	}
+	return from, to, err
+}
+
+func migrated(from, to int) string {
+	switch {
+	case from == to:
+		return fmt.Sprintf("the tables are of version %d, which is the one that is needed", to)
+	case from == 0:
+		return fmt.Sprintf("the tables were made; they are of version %d", to)
+	}
+	return fmt.Sprintf("the tables were of version %d, and are of version %d now", from, to)
+}

@@ -1,0 +1,103 @@
+package sqladmin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
+)
+
+// maxAudited is the number of instances that are asked about with one statement.
+const maxAudited = 200
+
+// ValuesOf implements [history.Audit].
+func (a *Admin) ValuesOf(ctx context.Context, instances []string) (all map[string]map[string]history.Value, err error) {
+	defer a.observer.Begin("values_of").End(&err)
+	all = make(map[string]map[string]history.Value)
+	for part := range slices.Chunk(instances, maxAudited) {
+		err := a.Read(ctx, "read values", func(db sqlrow.DB) error {
+			for _, id := range part {
+				delete(all, id)
+			}
+			b := a.builder()
+			where := b.pairs("i", part)
+			return db.Query(ctx, func(r sqlrow.Row) error {
+				var id string
+				key, v, err := scanValue(behind{r, &id})
+				if all[id] == nil {
+					all[id] = make(map[string]history.Value)
+				}
+				all[id][key] = v
+				return err
+			}, "SELECT i.instance, "+valueNames+" FROM rondo_instances i JOIN rondo_values v "+
+				"ON v.shard = i.shard AND v.instance = i.instance WHERE "+
+				where+" AND (i."+sqlrow.Alive+") IS TRUE", b.Args...)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// behind is a row without its first column, which goes elsewhere.
+type behind struct {
+	sqlrow.Row
+	first any
+}
+
+// Scan implements [sqlrow.Row].
+func (r behind) Scan(into ...any) error { return r.Row.Scan(append([]any{r.first}, into...)...) }
+
+// Tombstones implements [history.Audit].
+func (a *Admin) Tombstones(ctx context.Context, instances []string) (tombstones []string, err error) {
+	defer a.observer.Begin("tombstones").End(&err)
+	for part := range slices.Chunk(instances, maxAudited) {
+		var found []string
+		err := a.Read(ctx, "look for tombstones", func(db sqlrow.DB) error {
+			found = nil
+			b := a.builder()
+			return db.Query(ctx, func(r sqlrow.Row) error {
+				var id string
+				err := r.Scan(&id)
+				found = append(found, id)
+				return err
+				// IS TRUE keeps PostgreSQL from reading all tombstones
+			}, "SELECT i.instance FROM rondo_instances i WHERE "+b.pairs("i",
+				part)+" AND (i.status IN ('"+sqlrow.Deleting+"', '"+sqlrow.Deleted+"')) IS TRUE", b.Args...)
+		})
+		if err != nil {
+			return nil, err
+		}
+		tombstones = append(tombstones, found...)
+	}
+	return tombstones, nil
+}
+
+// OldOutbox implements [history.Audit].
+func (a *Admin) OldOutbox(ctx context.Context, before time.Time, limit int) (entries []history.OutboxEntry, err error) {
+	defer a.observer.Begin("old_outbox").End(&err)
+	limit = history.Page{Limit: limit}.Size()
+	parts := make([]string, a.Shards)
+	for shard := range parts {
+		parts[shard] = fmt.Sprintf(
+			"SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = %d AND id < $1 ORDER BY id "+
+				"LIMIT %d) b%[1]d", shard, limit)
+	}
+	err = a.Read(ctx, "look for old outbox entries", func(db sqlrow.DB) error {
+		entries = nil
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			var key history.OutboxKey
+			var messages []byte
+			err := r.Scan(&key.Shard, &key.ID, &messages)
+			entries = append(entries, sqlrow.OutboxEntry(key, messages))
+			return err
+		}, strings.Join(parts, "\nUNION ALL ")+fmt.Sprintf("\nORDER BY id LIMIT %d", limit),
+			history.OutboxID(before, 0))
+	})
+	return entries, err
+}

@@ -1,0 +1,68 @@
+package jobserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// operations does operations on queues, and counts the changes of jobs.
+type operations struct {
+	line    *gatherer
+	metrics *telemetry.JobMetrics
+	now     func() time.Time
+	timeout time.Duration // bounds the work for a request
+}
+
+// gathered does an operation, together with others of the same queue that arrive at the same time.
+// The error is the store's; the reason for a refusal is in the result.
+func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
+	r, err := o.line.do(ctx, queue, op)
+	if err == nil {
+		countJobs(o.metrics, op, r)
+	}
+	return r, err
+}
+
+// do does an operation for a request. The error is that of the store, or the reason for the
+// refusal.
+func (o *operations) do(c *call, op jobs.Operation) (jobs.Result, error) {
+	r, err := o.gathered(c.Context(), c.queue, op)
+	if err == nil {
+		err = r.Refused
+	}
+	if err != nil && history.ClassOf(err) == history.Retry && errors.Is(err, c.Context().Err()) {
+		err = newProblem(http.StatusServiceUnavailable, codeUnknown,
+			"the request was given up while it was in flight, and may have been done").retry(time.Second)
+	}
+	return r, err
+}
+
+// removeAtOnce bounds the jobs that one transaction removes.
+const removeAtOnce = 1000
+
+// removeJobs removes all jobs. Of a very large queue it removes a part, and the client repeats
+// the request to remove the rest.
+func (o *operations) removeJobs(c *call, dead bool) (n int, err error) {
+	until := o.now().Add(o.timeout)
+	for {
+		r, err := o.do(c, jobs.Remove{Dead: dead, Limit: removeAtOnce})
+		if err != nil {
+			return n, err
+		}
+		if n += r.Count; r.Count < removeAtOnce {
+			return n, nil
+		}
+		if o.now().After(until) {
+			return n, newProblem(http.StatusServiceUnavailable, codeUnavailable,
+				fmt.Sprintf("%d items are removed, and there are more: send the request again to go on",
+					n)).retry(time.Second)
+		}
+	}
+}

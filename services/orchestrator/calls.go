@@ -1,0 +1,68 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// calls are functions that other goroutines have the loop call.
+type calls struct {
+	lifetime context.Context // of the service
+	waiting  chan func()
+	ended    chan struct{} // closed when the loop has ended
+}
+
+func newCalls(lifetime context.Context) *calls {
+	return &calls{lifetime: lifetime, waiting: make(chan func(), 1024), ended: make(chan struct{})}
+}
+
+// run has the loop execute f. It gives up when the context or the loop ends.
+func (c *calls) run(ctx context.Context, f func()) {
+	select {
+	case c.waiting <- f:
+	case <-c.ended:
+	case <-ctx.Done():
+	}
+}
+
+// ask has the loop execute f and waits for it. It reports false if the context or the loop ends
+// first.
+func (c *calls) ask(ctx context.Context, f func()) bool {
+	done := make(chan struct{})
+	c.run(ctx, func() {
+		f()
+		close(done)
+	})
+	select {
+	case <-done:
+		return true
+	case <-c.ended:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// after has the loop execute f after a delay.
+func (c *calls) after(d time.Duration, f func()) {
+	time.AfterFunc(d, func() { c.run(c.lifetime, f) })
+}
+
+// pulse is when the loop began its last iteration, in Unix nanoseconds. Any goroutine may use it.
+type pulse struct{ at atomic.Int64 }
+
+func (p *pulse) beat() { p.at.Store(time.Now().UnixNano()) }
+
+// liveWithin is the longest time that an iteration of the loop may take.
+const liveWithin = 15 * time.Second
+
+// live returns an error if the loop hangs.
+func (p *pulse) live() error {
+	at := p.at.Load()
+	if age := time.Since(time.Unix(0, at)); at > 0 && age > liveWithin {
+		return fmt.Errorf("the loop has not turned for %v", age.Round(time.Second))
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package orchestrator
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// After a commit has failed, only its retry is in flight, however many turns wait.
+func TestCommitsAreTriedOneAtATime(t *testing.T) {
+	for name, slow := range map[string]commitBackoff{"before the next try": {delay: maxCommitDelay},
+		"with fewer turns": {limit: 10}} {
+		t.Run(name, func(t *testing.T) {
+			c := &committer{inFlight: 1, waiting: make([]*decision, 10*secondFrom), backoff: slow}
+			c.start(t.Context(), false)
+			if c.inFlight != 1 || len(c.waiting) != 10*secondFrom {
+				t.Errorf("%d commits are in flight and %d turns wait", c.inFlight, len(c.waiting))
+			}
+		})
+	}
+}
+
+// Under load, a small commit waits for more turns, but not longer than the delay. A lone instance
+// never waits.
+func TestSmallCommitsWaitAMoment(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		before, turns  int
+		since, waiting time.Duration
+	}{
+		{"few turns after many", groupCommitMin, 1, 0, groupCommitDelay},
+		{"as many as need not wait", 10 * groupCommitFull, groupCommitFull, 0, 0},
+		{"one after another one", 1, 1, 0, 0},
+		{"the first one of all", 0, 1, 0, 0},
+		{"a part of the time is over", groupCommitMin, groupCommitFull - 1, groupCommitDelay / 5,
+			groupCommitDelay * 4 / 5},
+		{"a while later", groupCommitMin, 1, groupCommitDelay, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Unix(1, 0)
+			u := &groupCommit{ended: now.Add(-c.since), turns: c.before}
+			if got := max(0, u.left(c.turns, now)); got != c.waiting {
+				t.Errorf("it waits for %v, want %v", got, c.waiting)
+			}
+		})
+	}
+}
+
+// The loop turns again when the delay is over, even if nothing else happens.
+func TestTheLoopIsWokenAfterALull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := newCalls(t.Context())
+		c := &committer{after: calls.after, waiting: []*decision{{}},
+			group: groupCommit{ended: time.Now(), turns: groupCommitMin}}
+		began := time.Now()
+		for range 3 { // the loop may turn for other reasons meanwhile
+			c.start(t.Context(), false)
+		}
+		if c.inFlight > 0 || len(c.waiting) != 1 {
+			t.Fatalf("%d commits are in flight and %d turns wait", c.inFlight, len(c.waiting))
+		}
+		(<-calls.waiting)()
+		if took := time.Since(began); took != groupCommitDelay || c.armed || c.group.left(1, time.Now()) > 0 {
+			t.Errorf("woken after %v, with %v left", took, c.group.left(1, time.Now()))
+		}
+		synctest.Wait()
+		if n := len(calls.waiting); n > 0 {
+			t.Errorf("woken %d times more", n)
+		}
+	})
+}
+
+// The store refuses a redelivered start of a deleted instance. Another start of the same id, in the
+// same round, is decided again: NATS has confirmed it to a client.
+func TestOnlyTheRefusedStartIsDropped(t *testing.T) {
+	message := func(id string, c events.Content) *item {
+		return &item{message: events.Message{ID: id, Instance: "i", Content: c}}
+	}
+	former, again := message("former", &events.Start{}), message("former", &events.Start{})
+	next, letter := message("next", &events.Start{Conflict: events.RestartFinished}),
+		message("former", &events.MailboxMessage{})
+	dropped, rest := partStarts([]*item{former, letter, next, again}, "former")
+	if !slices.Equal(dropped, []*item{former, again}) || !slices.Equal(rest, []*item{letter, next}) {
+		t.Errorf("dropped %v, and decides %v again", dropped, rest)
+	}
+}

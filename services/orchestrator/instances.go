@@ -1,0 +1,302 @@
+package orchestrator
+
+import (
+	"container/list"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator/report"
+)
+
+// entry is an instance that this process knows of. Everything in it belongs to the loop, except for
+// live while the stage is deciding.
+type entry struct {
+	id        string
+	partition int
+	foreign   bool // the owner of its partition forwards its messages
+	stuck     bool // its code does not return
+	behind    bool // the result of a step was dropped, so that live waits for it for ever
+	stage     stage
+	live      *round.Instance // nil: to be loaded
+	fresh     bool            // live was loaded for the next round, so it is as the store has it
+	known     known           // of its row, as it was loaded or committed last
+	waiting   []*item         // in their order
+	taken     []*item         // of the current round
+	conflicts int             // in a row
+	weight    int64           // about how much memory live takes
+	place     *list.Element   // in instances.parked; nil: it must not be evicted
+	question  round.Question  // open while the stage is asking
+	former    *round.Former   // the answer to earlier questions; nil if there were none
+}
+
+// logger returns the logger for messages about an instance.
+func (e *entry) logger(log *slog.Logger) *slog.Logger {
+	return telemetry.LogOf(log, e.id, e.known.row())
+}
+
+// putBack puts the messages of a round that did not happen before those that wait.
+func (e *entry) putBack(items []*item) {
+	e.waiting = append(slices.Clone(items), e.waiting...)
+}
+
+// startsAnew reports whether the instance most likely does not exist yet, so that a read would be
+// in vain. If it does exist, the store refuses the commit.
+func (e *entry) startsAnew() bool {
+	i := e.waiting[0]
+	return isStart(i) && e.conflicts == 0 && i.delivery.NumDelivered == 1 && !i.quarantined
+}
+
+// takeMessages takes the messages of the next round, up to a number. A quarantined message is
+// alone.
+func (e *entry) takeMessages(most int) {
+	n := 0
+	for n < len(e.waiting) && n < most && !e.waiting[n].blocked && (n == 0 || !e.waiting[n].quarantined) {
+		n++
+		if e.waiting[0].quarantined {
+			break
+		}
+	}
+	e.taken = append([]*item(nil), e.waiting[:n]...)
+	e.waiting = slices.Delete(e.waiting, 0, n)
+}
+
+// firstPlace is the sequence of the oldest message that waits; 0 if none does.
+func (e *entry) firstPlace() uint64 {
+	if len(e.waiting) == 0 {
+		return 0
+	}
+	return e.waiting[0].delivery.Sequence
+}
+
+// known has the fields of a row that the loop needs outside rounds. The live instance has the whole
+// row, and there are many entries.
+type known struct {
+	incarnation, name, version, trace, startMessage string
+	status                                          round.Status
+	execution, historyBytes                         int64
+	engine                                          int
+}
+
+func knownOf(r *round.Row) known {
+	return known{r.Incarnation, r.Name, r.Version, r.Trace, r.StartMessage, r.Status, r.Execution,
+		r.HistoryBytes, r.Engine}
+}
+
+// row returns a row with these fields.
+func (k *known) row() round.Row {
+	return round.Row{
+		Incarnation: k.incarnation, Name: k.name, Version: k.version, Trace: k.trace, StartMessage: k.startMessage,
+		Status:    k.status,
+		Execution: k.execution, HistoryBytes: k.historyBytes, Engine: k.engine,
+	}
+}
+
+// instanceLimits bound the instances in memory.
+type instanceLimits struct {
+	most         int
+	mostBytes    int64
+	runawayAfter time.Duration // when deferred code of an evicted instance is reported
+}
+
+// instances is the table of the instances in memory. It keeps instances without messages while
+// there is room, and evicts those that were used the longest time ago. The goroutine of the loop
+// owns it.
+type instances struct {
+	limits  instanceLimits
+	round   *round.Config
+	steps   stepRunner
+	wake    func(instance string) // where the instance goes on
+	metrics *telemetry.RoundMetrics
+	log     *slog.Logger
+
+	entries  map[string]*entry
+	owned    map[int]bool // partitions
+	draining bool         // the service ends, so that it keeps no instance
+	parked   *list.List   // entries that may be evicted, the one used last in front
+	alive    int          // entries with a live instance
+	weight   int64        // about how much memory those take
+}
+
+func newInstances(limits instanceLimits, round *round.Config, steps stepRunner, wake func(instance string),
+	metrics *telemetry.RoundMetrics, log *slog.Logger) *instances {
+	return &instances{limits: limits, round: round, steps: steps, wake: wake, metrics: metrics, log: log,
+		entries: make(map[string]*entry), owned: make(map[int]bool), parked: list.New()}
+}
+
+// obtain returns the entry of an instance, and makes it if it is missing.
+func (t *instances) obtain(id string) *entry {
+	e := t.entries[id]
+	if e == nil {
+		e = &entry{id: id}
+		t.entries[id] = e
+	}
+	return e
+}
+
+// keeps reports whether the instance may take messages here.
+func (t *instances) keeps(e *entry) bool {
+	return (e.foreign || t.owned[e.partition]) && !t.draining
+}
+
+// setOwned sets the partitions of this orchestrator, and returns the instances of those that it
+// owned before and does not own any more.
+func (t *instances) setOwned(owned map[int]bool) (lost []*entry) {
+	before := t.owned
+	t.owned = owned
+	for _, e := range t.entries {
+		if before[e.partition] && !owned[e.partition] && !e.foreign {
+			lost = append(lost, e)
+		}
+	}
+	return lost
+}
+
+// drain has the table keep no instance from now on, and returns all of them.
+func (t *instances) drain() []*entry {
+	t.draining = true
+	all := make([]*entry, 0, len(t.entries))
+	for _, e := range t.entries {
+		all = append(all, e)
+	}
+	return all
+}
+
+// has reports whether an instance is in one of the stages.
+func (t *instances) has(stages ...stage) bool {
+	for _, e := range t.entries {
+		if slices.Contains(stages, e.stage) {
+			return true
+		}
+	}
+	return false
+}
+
+// hydrate gives an entry its instance, as it was loaded.
+func (t *instances) hydrate(e *entry, k round.Known) {
+	e.live, e.known, e.fresh = round.New(t.round, k), knownOf(&k.Row), true
+	t.alive++
+	t.weigh(e)
+}
+
+// weigh notes about how much memory an instance takes: its coroutines, and the part of its history
+// that it has to remember.
+func (t *instances) weigh(e *entry) {
+	t.weight -= e.weight
+	e.weight = 0
+	if e.live != nil {
+		e.weight = 8<<10 + e.known.historyBytes/4
+	}
+	t.weight += e.weight
+}
+
+// park keeps an instance without messages in memory while there is room, for its next messages.
+func (t *instances) park(e *entry) {
+	if e.live == nil || !e.live.Hydrated() || !t.keeps(e) {
+		t.forget(e)
+		return
+	}
+	switch {
+	case t.steps.Has(e.id): // it continues soon
+		t.unpark(e)
+	case e.place == nil:
+		e.place = t.parked.PushFront(e)
+	default:
+		t.parked.MoveToFront(e.place)
+	}
+	for (t.alive > t.limits.most || t.weight > t.limits.mostBytes) && t.parked.Len() > 1 {
+		t.metrics.Evicted()
+		t.forget(t.parked.Back().Value.(*entry))
+	}
+}
+
+// unpark keeps an instance with messages from being evicted.
+func (t *instances) unpark(e *entry) {
+	if e.place != nil {
+		t.parked.Remove(e.place)
+		e.place = nil
+	}
+}
+
+// evict removes the code of an instance from memory; its messages stay.
+func (t *instances) evict(e *entry) {
+	if e.live != nil {
+		t.unwind(e)
+		e.live = nil
+		t.alive--
+		t.weigh(e)
+	}
+}
+
+// unwindFor is how long the loop waits for the coroutines of an evicted instance: their deferred
+// calls are code of the author.
+const unwindFor = 10 * time.Millisecond
+
+// unwind ends the coroutines of an instance. If a deferred call blocks, the loop goes on without
+// it.
+func (t *instances) unwind(e *entry) {
+	if !e.live.Hydrated() {
+		return
+	}
+	live, done := e.live, make(chan struct{})
+	go func() {
+		defer close(done)
+		live.Evict()
+	}()
+	late := time.NewTimer(unwindFor)
+	defer late.Stop()
+	select {
+	case <-done:
+		return
+	case <-late.C: // it takes longer, or the machine has much else to do
+	}
+	log := e.logger(t.log)
+	time.AfterFunc(t.limits.runawayAfter, func() {
+		select {
+		case <-done:
+		default:
+			log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; " +
+				"going on without it")
+		}
+	})
+}
+
+// forget removes an instance without waiting messages from memory.
+func (t *instances) forget(e *entry) {
+	t.unpark(e)
+	t.evict(e)
+	if t.steps.Has(e.id) { // the instance moves: the new owner of its partition runs them
+		t.steps.Drop(e.id)
+		t.wake(e.id)
+	}
+	delete(t.entries, e.id)
+}
+
+// evictAll ends the coroutines of all instances but those that deciders have: see
+// [deciders.evictRest].
+func (t *instances) evictAll() {
+	for _, e := range t.entries {
+		if e.stage != deciding {
+			t.evict(e)
+		}
+	}
+}
+
+// count counts the instances in memory.
+func (t *instances) count() report.Memory {
+	m := report.Memory{Instances: len(t.entries), Hydrated: t.alive, InstanceBytes: t.weight}
+	for _, e := range t.entries {
+		switch e.stage {
+		case queued, loading:
+			m.Loading++
+		case ready, deciding:
+			m.Deciding++
+		case committing, checking:
+			m.Committing++
+		case idle, pausing, asking, stages:
+		}
+	}
+	return m
+}

@@ -1,0 +1,127 @@
+package orchestrator
+
+import (
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// item is a message for an instance, from its delivery until it is settled.
+type item struct {
+	message events.Message
+	// delivery has the facts from the broker. Its Hold is nil if this process sends the message to
+	// itself.
+	delivery    broker.Delivery
+	attempts    int
+	handed      bool // forwarded by another orchestrator, which cannot run it
+	quarantined bool // quarantined: it may kill the process, so it is decided alone
+	blocked     bool // quarantined, and its turn has not come
+	counted     bool // the attempt is counted against it
+	doubtful    bool // a commit of unknown outcome may have taken it
+	void        bool // the broker has lost it, and counts from one again: settling it would settle another one
+	arrived     time.Time
+	extended    time.Time
+	starts      <-chan struct{} // of a start, which takes room from others: the semaphore to release
+}
+
+// free makes room for another start.
+func (i *item) free() {
+	if i.starts != nil {
+		<-i.starts
+		i.starts = nil
+	}
+}
+
+// inside reports whether the message never was in the broker.
+func (i *item) inside() bool { return i.delivery.Hold == nil }
+
+// hold returns the handle that settles the message.
+func (i *item) hold() broker.Hold {
+	if i.void {
+		return noHold{}
+	}
+	return i.delivery.Hold
+}
+
+// settling returns the delivery with that handle.
+func (i *item) settling() broker.Delivery {
+	d := i.delivery
+	d.Hold = i.hold()
+	return d
+}
+
+// noHold settles nothing.
+type noHold struct{}
+
+func (noHold) Ack()               {}
+func (noHold) Nak(time.Duration)  {}
+func (noHold) InProgress()        {}
+func (noHold) AckSubject() string { return "" }
+
+// size is about how much memory the message takes.
+func (i *item) size() int64 { return int64(len(i.delivery.Body)) + 512 }
+
+// wakeUp is a message that this process sends to an instance itself.
+func wakeUp(instance, why string) *item {
+	return &item{message: events.Message{Instance: instance, Content: &events.Wake{Reason: why}}}
+}
+
+// heldMessages are the messages from the broker that are in memory, from their arrival until they
+// are settled. The goroutine of the loop owns them.
+type heldMessages struct {
+	most       int   // messages, from which the loop takes no more
+	mostBytes  int64 // likewise
+	bySequence map[uint64]*item
+	bytes      int64
+}
+
+func newHeldMessages(most int, mostBytes int64) *heldMessages {
+	return &heldMessages{most: most, mostBytes: mostBytes, bySequence: make(map[uint64]*item)}
+}
+
+// full reports whether as many messages are held as may be.
+func (h *heldMessages) full() bool { return len(h.bySequence) >= h.most || h.bytes >= h.mostBytes }
+
+// isDuplicate reports whether a message is held already: the first delivery will be settled. A held
+// message with the same sequence and another time of storage is void from then on.
+func (h *heldMessages) isDuplicate(i *item) bool {
+	before := h.bySequence[i.delivery.Sequence]
+	if before == nil {
+		return false
+	}
+	if before.delivery.StoredAt.Equal(i.delivery.StoredAt) {
+		return true
+	}
+	h.bytes -= before.size()
+	before.void = true
+	delete(h.bySequence, i.delivery.Sequence)
+	return false
+}
+
+// add holds a message that is no duplicate.
+func (h *heldMessages) add(i *item) {
+	h.bySequence[i.delivery.Sequence] = i
+	h.bytes += i.size()
+}
+
+// has reports whether a message is held.
+func (h *heldMessages) has(i *item) bool { return h.bySequence[i.delivery.Sequence] == i }
+
+// remove makes room for other messages. A message that is not held changes nothing.
+func (h *heldMessages) remove(i *item) {
+	if !i.inside() && h.has(i) {
+		delete(h.bySequence, i.delivery.Sequence)
+		h.bytes -= i.size()
+	}
+}
+
+// touch extends the ack wait of the messages that were not extended for a while.
+func (h *heldMessages) touch(now time.Time, after time.Duration) {
+	for _, i := range h.bySequence {
+		if now.Sub(i.extended) >= after {
+			i.extended = now
+			i.delivery.Hold.InProgress()
+		}
+	}
+}

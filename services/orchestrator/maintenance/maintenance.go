@@ -1,0 +1,350 @@
+// Package maintenance runs the regular jobs of an orchestrator: it sweeps the outbox, wakes overdue
+// instances, restores messages that the broker has lost, and removes instances after their
+// retention.
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/outbox"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Broker is the part of the broker that maintenance needs.
+type Broker interface {
+	outbox.Broker
+	broker.Leases
+	broker.KV
+	broker.Repairer
+	HealSchedules(ctx context.Context) (int, error)
+	Prefix() string
+}
+
+// Config has the settings of the jobs.
+type Config struct {
+	// By is the id of the orchestrator, which holds the leases of jobs.
+	By string
+	// Every is the interval of sweeps. Limit bounds the instances of one query.
+	Every time.Duration
+	Limit int
+	// OverdueGrace is how long an instance may be overdue, Patience is when it is woken again.
+	OverdueGrace, Patience time.Duration
+	// OutboxAfter is the age at which another orchestrator publishes an outbox entry.
+	OutboxAfter time.Duration
+	// Retention is how long instances are kept after they have ended; 0 keeps them for ever.
+	Retention time.Duration
+	// KeepExecutions is how many executions are kept; 0 keeps all. KeepFormerFor is how long a
+	// former execution stays in any case.
+	KeepExecutions int
+	KeepFormerFor  time.Duration
+	// Jitter returns a delay up to most for a job.
+	Jitter func(what string, most time.Duration) time.Duration
+	// Runs reports whether an orchestrator that is running may run some code.
+	Runs func(name, version string) bool
+	// Has reports whether this orchestrator has some code.
+	Has func(name, version string) bool
+	// Background calls f on another goroutine, for a bounded time.
+	Background func(f func(ctx context.Context))
+	Metrics    *telemetry.Metrics
+	Logger     *slog.Logger
+}
+
+// Keeper runs the regular jobs. Every orchestrator runs all of them. The store prevents that two of
+// them do the same thing twice; where it does not, a lease lets one orchestrator at a time run the
+// job.
+type Keeper struct {
+	config  Config
+	broker  Broker
+	store   history.Store
+	log     *slog.Logger
+	sweeper outbox.Sweeper
+	healer  outbox.Healer
+}
+
+// New returns a Keeper.
+func New(b Broker, store history.Store, c Config) *Keeper {
+	return &Keeper{
+		config: c, broker: b, store: store, log: c.Logger,
+		sweeper: outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), After: c.OutboxAfter,
+			Hold: 3 * c.OutboxAfter, Log: c.Logger, Watcher: c.Metrics.Outbox()},
+		healer: outbox.Healer{Broker: b, Store: store, Prefix: b.Prefix(), Grace: c.OverdueGrace,
+			Patience: cmp.Or(c.Patience, time.Minute), Settle: settleFor, Runs: c.Runs, Log: c.Logger,
+			Watcher: c.Metrics.Outbox()},
+	}
+}
+
+const (
+	// settleFor is longer than a directly delivered task stays unstored: a second, and three more
+	// if the worker does not answer.
+	settleFor = broker.LastsAfter + 4*time.Second
+
+	tidyEvery   = time.Minute
+	retainEvery = time.Minute
+	pruneEvery  = time.Hour
+	renewEvery  = 5 * time.Second
+	// schedulesEvery is the interval at which an orchestrator checks that the broker still has its
+	// schedules.
+	schedulesEvery = time.Minute
+
+	// The leases of jobs that one orchestrator at a time runs.
+	retainLease  = "rondo.retention"
+	pruneLease   = "rondo.pruning"
+	recoverLease = "rondo.recovery"
+)
+
+// Run runs the jobs until the context ends.
+func (k *Keeper) Run(ctx context.Context) {
+	var wait sync.WaitGroup
+	every := k.config.Every
+	wait.Go(func() { k.regularly(ctx, every, "sweeping the outbox", k.sweep) })
+	wait.Go(func() { k.regularly(ctx, every, "looking after overdue instances", k.heal) })
+	wait.Go(func() { k.regularly(ctx, every, "looking whether the broker is still the same", k.recover) })
+	wait.Go(func() { k.regularly(ctx, tidyEvery, "erasing what was deleted", k.tidy) })
+	wait.Go(func() { k.regularly(ctx, schedulesEvery, "looking after schedules", k.healSchedules) })
+	if k.config.Retention > 0 {
+		wait.Go(func() {
+			k.regularly(ctx, retainEvery, "removing instances that ended long ago", k.alone(retainLease, k.removeEnded))
+		})
+	}
+	if k.config.KeepExecutions > 0 {
+		wait.Go(func() { k.regularly(ctx, pruneEvery, "removing former executions", k.alone(pruneLease, k.prune)) })
+	}
+	wait.Go(func() { k.wakeHalted(ctx) })
+	wait.Wait()
+}
+
+// regularly calls do about every so often, with jitter, so that not all orchestrators call it at
+// the same moment. It logs a failure and continues.
+func (k *Keeper) regularly(ctx context.Context, every time.Duration, what string, do func(context.Context) error) {
+	failed := false
+	for first := true; ; first = false {
+		wait := every/2 + k.config.Jitter(what, every/2)
+		if first {
+			wait = k.config.Jitter(what, min(every/10, time.Second))
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		err := do(ctx)
+		if err != nil && ctx.Err() == nil {
+			k.log.Warn(what+" failed; trying again", "error", err)
+		}
+		if err == nil && failed {
+			k.log.Info(what + " works again")
+		}
+		failed = err != nil
+	}
+}
+
+func (k *Keeper) sweep(ctx context.Context) error {
+	_, err := k.sweeper.Sweep(ctx)
+	return err
+}
+
+// heal looks after instances that are overdue.
+func (k *Keeper) heal(ctx context.Context) error {
+	healed, err := k.healer.Overdue(ctx, k.config.Limit)
+	if healed.Instances > 0 {
+		k.log.Debug("looked after overdue instances", "instances", healed.Instances, "messages", healed.Messages)
+	}
+	return err
+}
+
+// tidy erases the remains of deletions.
+func (k *Keeper) tidy(ctx context.Context) error {
+	for {
+		more, err := k.store.Tidy(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// wakeHalted wakes halted instances whose code this orchestrator has: it may fit now. It runs once,
+// because the code does not change while the process runs.
+func (k *Keeper) wakeHalted(ctx context.Context) {
+	page := history.Page{}
+	for ctx.Err() == nil {
+		list, err := k.store.List(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, page)
+		var wires []events.Wire
+		for _, x := range list.Instances {
+			if !k.config.Has(x.Name, x.Version) {
+				continue
+			}
+			if w, err := events.Encode(k.broker.Prefix(),
+				events.Message{Instance: x.Instance, Content: &events.Wake{Reason: "deployed"}}); err == nil {
+				wires = append(wires, w)
+			}
+		}
+		if err == nil {
+			err = k.broker.Publish(ctx, wires...)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				k.log.Warn("halted instances could not be woken; they are tried again in their time", "error", err)
+			}
+			return
+		}
+		if page.Cursor = list.Next; list.Next == "" {
+			return
+		}
+	}
+}
+
+// healSchedules restores schedules that the broker has lost.
+func (k *Keeper) healSchedules(ctx context.Context) error {
+	n, err := k.broker.HealSchedules(ctx)
+	if n > 0 {
+		k.log.Warn("the broker had lost schedules; they go on", "schedules", n)
+	}
+	return err
+}
+
+// alone calls do only if no other orchestrator holds the lease.
+func (k *Keeper) alone(lease string, do func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		owner, err := k.broker.Acquire(ctx, lease, k.config.By)
+		if err != nil || owner != k.config.By {
+			return err
+		}
+		defer k.release(lease)
+		doing, stop := context.WithCancel(ctx)
+		defer stop()
+		go k.renew(doing, lease)
+		return do(doing)
+	}
+}
+
+// renew keeps a lease while the job under it runs.
+func (k *Keeper) renew(ctx context.Context, lease string) {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if _, err := k.broker.Acquire(ctx, lease, k.config.By); err != nil && ctx.Err() == nil {
+				k.log.Debug("a lease could not be renewed; another orchestrator may do the same thing", "lease",
+					lease, "error", err)
+			}
+		}
+	}
+}
+
+func (k *Keeper) release(lease string) {
+	k.config.Background(func(ctx context.Context) {
+		if err := k.broker.Release(ctx, lease, k.config.By); err != nil {
+			k.log.Debug("a lease was not given back; it ends by itself", "lease", lease, "error", err)
+		}
+	})
+}
+
+// removeEnded removes instances that ended long ago.
+func (k *Keeper) removeEnded(ctx context.Context) error {
+	before := time.Now().Add(-k.config.Retention)
+	filter := history.Filter{EndedBefore: before, RootsOnly: true,
+		Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}}
+	page := history.Page{}
+	var removed int64
+	for {
+		got, err := k.store.DeleteEnded(ctx, filter, page)
+		removed += got.Instances
+		if err != nil || got.Next == "" {
+			if removed > 0 {
+				k.log.Info("removed instances that ended long ago", "instances", removed)
+			}
+			return err
+		}
+		page.Cursor = got.Next
+	}
+}
+
+// prune removes former executions.
+func (k *Keeper) prune(ctx context.Context) error {
+	last, before := k.config.KeepExecutions, time.Now().Add(-k.config.KeepFormerFor)
+	page := history.Page{}
+	var removed int64
+	for {
+		got, err := k.store.PruneAll(ctx, history.Filter{}, history.Keep{Last: last, EndedBefore: before}, page)
+		removed += got.Executions
+		if err != nil || got.Next == "" {
+			if removed > 0 {
+				k.log.Info("removed former executions", "executions", removed)
+			}
+			return err
+		}
+		page.Cursor = got.Next
+	}
+}
+
+// recovered reports whether the broker has everything that it should have. If not, it is new, or
+// has lost everything.
+func (k *Keeper) recovered(ctx context.Context) (bool, error) {
+	value, err := k.broker.Get(ctx, broker.KeyRecovered)
+	return value != nil, err
+}
+
+// setRecovered sets the flag that the broker has everything. It has no TTL, so that it lasts as
+// long as the streams.
+func (k *Keeper) setRecovered(ctx context.Context) error {
+	return k.broker.Put(ctx, broker.KeyRecovered, []byte("true"), 0)
+}
+
+// Begin sets the flag recovered if the database has no instances: such a broker has lost nothing.
+func (k *Keeper) Begin(ctx context.Context) error {
+	recovered, err := k.recovered(ctx)
+	if err != nil || recovered {
+		return err
+	}
+	n, err := k.store.Count(ctx, history.Filter{}, 1)
+	if err != nil || n > 0 {
+		return err
+	}
+	return k.setRecovered(ctx)
+}
+
+// RecoverSoon removes the flag recovered, as if the broker were new: the next orchestrator that
+// checks the flag publishes the missing messages. It returns within what time that is.
+func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err error) {
+	k.log.Info("somebody asks to look whether the broker has all that it should have")
+	return k.config.Every, k.broker.Delete(ctx, broker.KeyRecovered)
+}
+
+// recover publishes to a broker that has lost everything the messages that it should have. A new
+// broker gets the same treatment, which is soon over.
+func (k *Keeper) recover(ctx context.Context) error {
+	recovered, err := k.recovered(ctx)
+	if err != nil {
+		if repairErr := k.broker.Repair(ctx); repairErr != nil {
+			return errors.Join(err, repairErr)
+		}
+		k.log.Warn("what was missing in the broker was made again", "error", err)
+		recovered, err = k.recovered(ctx)
+	}
+	if err != nil || recovered {
+		return err
+	}
+	return k.alone(recoverLease, func(ctx context.Context) error {
+		healed, err := k.healer.All(ctx)
+		if err != nil {
+			return err
+		}
+		if healed.Messages > 0 {
+			k.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances",
+				healed.Instances, "messages", healed.Messages)
+		}
+		return k.setRecovered(ctx)
+	})(ctx)
+}

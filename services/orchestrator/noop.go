@@ -1,0 +1,105 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/outbox"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// instanceStore loads instances. [history.Rounds] implements it.
+type instanceStore interface {
+	Load(ctx context.Context, instances []string,
+		admit func(instance string, row round.Row) bool) ([]round.Known, error)
+}
+
+// isCertain reports whether the receipts of a turn without events need no check: the turn was
+// decided on the stored state, or it nacks all messages.
+func isCertain(d *decision) bool {
+	if len(d.messages) > 0 {
+		return false
+	}
+	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool {
+		return r.Verdict == round.Ignored || r.Verdict == round.Dead
+	})
+}
+
+// noops compares turns that append nothing with the store. If another orchestrator has run the
+// instance since, a message without effect here may have an effect there. The goroutine of the loop
+// calls its methods.
+type noops struct {
+	store   instanceStore
+	broker  outbox.Broker
+	prefix  string
+	timeout time.Duration
+	metrics *telemetry.OutboxMetrics
+	log     *slog.Logger
+	done    chan *checked // to the loop
+
+	waiting  []*decision
+	inFlight int
+}
+
+// checked lists turns without events, and for each whether it was decided on the stored state, and
+// its messages are published.
+type checked struct {
+	decisions []*decision
+	good      []bool
+}
+
+// busy reports whether turns wait for a check or are being checked.
+func (n *noops) busy() bool { return n.inFlight+len(n.waiting) > 0 }
+
+// add has a turn checked.
+func (n *noops) add(d *decision) { n.waiting = append(n.waiting, d) }
+
+// start checks waiting turns, unless a check is in flight.
+func (n *noops) start(ctx context.Context) {
+	if len(n.waiting) == 0 || n.inFlight > 0 {
+		return
+	}
+	count := min(len(n.waiting), maxLoad)
+	decisions := append([]*decision(nil), n.waiting[:count]...)
+	n.waiting = n.waiting[count:]
+	n.inFlight++
+	go func() { n.done <- &checked{decisions, n.check(ctx, decisions)} }()
+}
+
+// land records that a check is not in flight any more.
+func (n *noops) finish() { n.inFlight-- }
+
+func (n *noops) check(ctx context.Context, decisions []*decision) []bool {
+	good := make([]bool, len(decisions))
+	ids := make([]string, len(decisions))
+	for i, d := range decisions {
+		ids[i] = d.entry.id
+	}
+	within, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	known, err := n.store.Load(within, ids, func(string, round.Row) bool { return false })
+	if err != nil {
+		n.log.Warn("instances could not be compared with the store; deciding again", "instances",
+			len(ids), "error", err)
+		return good
+	}
+	var messages []events.Wire
+	for i, d := range decisions {
+		good[i] = known[i].Row.RowVersion() == d.turn.Expected
+		if good[i] {
+			messages = append(messages, d.messages...)
+		}
+	}
+	if len(messages) == 0 {
+		return good
+	}
+	if err := outbox.Send(within, n.broker, n.prefix, messages, n.log, n.metrics); err != nil {
+		n.log.Warn("what a turn without events says could not be published; deciding again", "error", err)
+		clear(good)
+	}
+	return good
+}

@@ -1,0 +1,163 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// quarantine has quarantined messages decided one at a time, and counts how often an attempt began.
+// So a message that kills the process is told from messages that were only in memory then.
+type quarantine struct {
+	kv         broker.KV
+	stuckAfter time.Duration // a message that is not settled by then does not hold up the next one
+	texts      texts
+	background *background
+	log        *slog.Logger
+
+	mu      sync.Mutex
+	queue   []*item
+	current *item
+	more    chan struct{}
+	free    chan struct{}
+}
+
+func newQuarantine(kv broker.KV, stuckAfter time.Duration, texts texts, b *background,
+	log *slog.Logger) *quarantine {
+	return &quarantine{kv: kv, stuckAfter: stuckAfter, texts: texts, background: b, log: log,
+		more: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+}
+
+func attemptsKey(d broker.Delivery) string { return broker.KeyAttempts + d.ID() }
+
+func (s *quarantine) add(i *item) {
+	s.mu.Lock()
+	s.queue = append(s.queue, i)
+	s.mu.Unlock()
+	poke(s.more)
+}
+
+// maxQuarantined bounds the quarantined messages that wait in memory for their turn.
+const maxQuarantined = 500
+
+// crowded reports whether that many wait.
+func (s *quarantine) crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) >= maxQuarantined
+}
+
+// run lets one message after the other be decided, by calling unblock with the number of its
+// attempt.
+func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, i *item, attempt int)) {
+	for {
+		s.mu.Lock()
+		var i *item
+		if len(s.queue) > 0 {
+			i, s.queue = s.queue[0], s.queue[1:]
+		}
+		s.current = i
+		s.mu.Unlock()
+		if i == nil {
+			select {
+			case <-s.more:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		unblock(ctx, i, s.begin(ctx, i))
+		select {
+		case <-s.free:
+		case <-time.After(s.stuckAfter): // it waits for something else, or does not return
+			s.letGo(i)
+			<-s.free
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin counts an attempt before it starts, and returns its number.
+func (s *quarantine) begin(ctx context.Context, i *item) int {
+	n := 1 + s.attempts(ctx, i)
+	if err := s.store(ctx, i, n); err != nil {
+		s.log.Warn("an attempt could not be counted", "instance", i.message.Instance, "subject",
+			i.delivery.Subject, "error", err)
+	}
+	return n
+}
+
+// store stores the number of attempts of a message.
+func (s *quarantine) store(ctx context.Context, i *item, n int) error {
+	return s.kv.Put(ctx, attemptsKey(i.delivery), []byte(strconv.Itoa(n)), broker.KeyTTL)
+}
+
+func (s *quarantine) attempts(ctx context.Context, i *item) int {
+	value, err := s.kv.Get(ctx, attemptsKey(i.delivery))
+	if err != nil {
+		s.log.Warn("the attempts of a message could not be read", "instance", i.message.Instance, "subject",
+			i.delivery.Subject, "error", err)
+	}
+	n, _ := strconv.Atoi(string(value)) // an unreadable value counts as no attempts
+	return n
+}
+
+// settled lets the next message be decided: the process has survived this one.
+func (s *quarantine) settled(i *item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != i {
+		return
+	}
+	s.current = nil
+	poke(s.free)
+	if i.counted {
+		return
+	}
+	s.background.do(func(ctx context.Context) {
+		if err := s.kv.Delete(ctx, attemptsKey(i.delivery)); err != nil {
+			s.log.Debug("a count of attempts was not removed", "instance", i.message.Instance, "error", err)
+		}
+	})
+}
+
+// letGo lets the next message be decided although this one does not return. Its attempt stays
+// counted.
+func (s *quarantine) letGo(i *item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == i {
+		s.current = nil
+		poke(s.free)
+	}
+}
+
+// count counts an attempt that has failed without killing the process.
+func (s *quarantine) count(i *item, why string) {
+	if i.inside() || i.counted {
+		return
+	}
+	i.counted = true
+	s.background.do(func(ctx context.Context) {
+		n := s.attempts(ctx, i)
+		if !i.quarantined {
+			n++ // begin has not counted it
+		}
+		if err := s.store(ctx, i, n); err != nil {
+			s.log.Warn("a failed attempt could not be counted", "instance", i.message.Instance, "subject",
+				i.delivery.Subject, "reason", s.texts.text(why), "error", err)
+		}
+	})
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

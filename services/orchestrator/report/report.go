@@ -1,0 +1,104 @@
+// Package report tells operators and clients about an orchestrator: it answers queries and
+// discovery requests, and exports gauges.
+package report
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/process"
+	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// Broker is the part of the broker that a Reporter needs.
+type Broker interface {
+	query.Broker
+	broker.Discovery
+	Backlogs
+	Prefix() string
+}
+
+// Config has the settings of a Reporter.
+type Config struct {
+	ID, Build string
+	Began     time.Time
+	Members   Members
+	// Ready returns the reason why the orchestrator is not ready, or nil.
+	Ready func(ctx context.Context) error
+	// Recover has the orchestrators check what the broker has, and returns within what time.
+	Recover func(ctx context.Context) (within time.Duration, err error)
+	Logger  *slog.Logger
+}
+
+// Reporter answers requests of clients.
+type Reporter struct {
+	config Config
+	broker Broker
+	store  query.Store
+}
+
+// Serve answers requests of clients, until stop is called.
+func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
+	r := &Reporter{config: c, broker: b, store: store}
+	questions, err := query.Answer(b, store,
+		query.Options{Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon})
+	if err != nil {
+		return nil, err
+	}
+	calls, err := process.Handle(b, r.present)
+	if err != nil {
+		questions()
+		return nil, err
+	}
+	return func() { calls(); questions() }, nil
+}
+
+// presenting bounds the wait for the database while a discovery request is answered.
+const presenting = time.Second
+
+// present describes this process, in answer to a discovery request.
+func (r *Reporter) present(ctx context.Context) process.Process {
+	p := process.Process{Kind: process.Orchestrator, ID: r.config.ID, Build: r.config.Build, Began: r.config.Began}
+	ctx, cancel := context.WithTimeout(ctx, presenting)
+	defer cancel()
+	if err := r.config.Ready(ctx); err != nil {
+		p.Problem = err.Error()
+	}
+	for _, u := range r.config.Members.Unknown() {
+		p.Unknown = append(p.Unknown,
+			process.Unknown{Instance: u.Instance, Reason: string(u.Reason), Detail: u.Detail, Since: u.Since})
+	}
+	return p
+}
+
+// maxExplained bounds the task queues that are read to explain the waits of an instance.
+const maxExplained = 10
+
+// explain notes why an instance may be stuck: no worker takes its activity tasks, or no
+// orchestrator runs its code.
+func (r *Reporter) explain(ctx context.Context, w *query.Waiting) {
+	if w.Name != "" && !w.Status.Ended() && !r.config.Members.AnybodyKnows(w.Name, w.Version) {
+		w.Notes = append(w.Notes, fmt.Sprintf("no orchestrator that is running knows %q version %s", w.Name, w.Version))
+	}
+	seen := make(map[broker.TaskQueueName]bool)
+	for _, x := range w.Waits {
+		q := broker.TaskQueueName{Tag: x.Tag, Activity: x.Name}
+		if x.Kind != round.WaitsForActivity || seen[q] || len(seen) >= maxExplained {
+			continue
+		}
+		seen[q] = true
+		b, err := r.broker.TaskBacklog(ctx, q)
+		if err != nil || b.Receivers > 0 || b.Held > 0 {
+			continue // it is a hint, no more
+		}
+		note := fmt.Sprintf("no worker takes activity %q", x.Name)
+		if x.Tag != "" {
+			note += fmt.Sprintf(" with tag %q", x.Tag)
+		}
+		w.Notes = append(w.Notes, note)
+	}
+}
