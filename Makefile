@@ -14,7 +14,9 @@ RANDOMTIME ?= 30s## how long random orchestrations are made up
 TIME ?= 10m## for how long `make chaos` injects faults
 SEED ?= 0## the seed that `make random` or `make sim` plays again, and with which `make chaos` chooses faults
 N ?= 1## how many seeds `make sim` plays, from SEED on
-SIMTIME ?= 2m## how long `make sim` goes on with fresh seeds, when none is given
+SEEDS ?= 1000## how many fixed seeds `make sim` plays, when none is given
+SIMTIME ?= 2m## how long it goes on with fresh ones then
+LEDGER ?=## -ledger has `make sim` note the seeds that failed, for `make test` to play them from then on
 W ?=## which workloads `make bench` measures, such as W1,W2 or W.s; all, unless one is named
 DATABASE ?= postgres## what `make bench` measures with: postgres, sqlite, or the address of a database
 RUNS ?= 1## how often `make bench` and `make overhead` measure each
@@ -58,42 +60,66 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 IN_MEMORY = TMPDIR=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/rondo-XXXXXX); export TMPDIR; chmod 1777 "$$TMPDIR"; \
 	trap 'rm -rf "$$TMPDIR" || :' EXIT
 
-# The tests of this package run whole systems, many at once, and wait most of the time. It takes the longest, so it begins first in `make test`;
-# in `make test-all` it has the machine almost for itself.
+# The tests of this package run whole systems, many at once, and wait most of the time: they have a go test of their own.
 MODULE := github.com/rondo-run/rondo
 SYSTEMS := $(MODULE)/integration
 # The tests of these packages start servers, databases or processes, or wait for time to pass: `make quick` leaves them out.
-SLOW := integration|integration/chaos|cmd/rondo|internal/broker/(nats|brokersim|embedded)|internal/(natstest|pgfault|pgtest)|pkg/(app|client)|pkg/history/(cockroach|sqlite)|services/(jobs|worker)|examples/polyglot
+SLOW := integration(/.*)?|cmd/rondo|internal/broker/(nats|brokersim|embedded)|internal/(natstest|pgfault|pgtest|tidy)|pkg/(app|client)|pkg/history/(cockroach|sqlite)|services/(jobs|worker)|examples/polyglot
 # `make test` runs these without the race detector: no goroutines meet in them, or, as in the stores, those of the services do, which it runs
 # with them in others.
 ALONE := bench|cmd/rondo|examples/.*|integration/(chaos|cluster|internal|simulation)(/.*)?|internal/(check|columns|pgtest|process|query|tidy|timeline|x/.*)|pkg/(events|round|history/.*)
+# The modules beside the main one whose tests belong to `make test`.
+BESIDE := integration/dashboards integration/openapi integration/helm internal/tools
 
+# It runs the other targets' commands, and prints how they went: see internal/tools/gate.
+.PHONY: gate
+gate:
+	@$(GO) -C internal/tools build -o ../../bin/gate ./gate
+
+BASE ?= main## the branch that make quick and make flaky compare with
 .PHONY: quick
-quick: ## vet, and run unit and scenario tests that need no server, at a small size and without the race detector
-	$(GO) vet ./...
-	@packages=$$($(GO) list $(PACKAGES) | grep -vxE '$(MODULE)/($(SLOW))'); \
-	$(IN_MEMORY); $(GO) test -short -vet=off $(TESTFLAGS) $$packages
+quick: gate ## check formats, rules, documents and golden files, and run the unit and scenario tests of packages that differ from BASE
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
+	@$(GO) vet ./...
+	@$(IN_MEMORY); $(GO) test -short -vet=off ./internal/tidy
+	@$(IN_MEMORY); $(GO) test -short -vet=off -run 'InDocuments|Golden|HelpFits' ./cmd/rondo
+	@packages=$$(bin/gate changed -base '$(BASE)' -module .); [ -z "$$packages" ] || \
+	packages=$$($(GO) list $$packages | grep -vxE '$(MODULE)/($(SLOW))' || :); \
+	$(IN_MEMORY); [ -z "$$packages" ] || $(GO) test -short -vet=off $(TESTFLAGS) $$packages
 
-# Most of the tests wait most of the time, so the groups of packages run at the same time. Whole systems take the longest: they have a group of
-# their own, because go test prints results in the order of the packages, and nothing before the first one has ended.
+.PHONY: hooks
+hooks: ## have git run `make quick` before each commit
+	git config core.hooksPath internal/tools/hooks
+
 .PHONY: test
-test: databases ## run tests of each kind at a small size, with the race detector where goroutines meet
+test: databases gate ## run tests of each kind at a small size, with the race detector where goroutines meet
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
-	@echo "TESTS: the first results come when the packages are compiled; those of some groups come together, at the end"
-	@$(IN_MEMORY); failed=; packages=$$($(GO) list $(PACKAGES)); \
+	@echo "TESTS: a line for each package, when it has ended; the first ones come when they are compiled"
+	@$(IN_MEMORY); packages=$$($(GO) list $(PACKAGES)); \
 	alone=$$(grep -xE '$(MODULE)/($(ALONE))' <<<"$$packages" || :); systems=$$(grep -x '$(SYSTEMS)' <<<"$$packages" || :); \
 	others=$$(grep -vxE '$(SYSTEMS)|$(MODULE)/($(ALONE))' <<<"$$packages" || :); \
-	set -m; { [ -z "$$systems" ] || $(GO) test $(RACE) -short -timeout 20m $(TESTFLAGS) $$systems; } >"$$TMPDIR/systems.log" 2>&1 & \
-	systems=$$!; { [ -z "$$alone" ] || $(GO) test -short -p 2 -timeout 20m $(TESTFLAGS) $$alone; } >"$$TMPDIR/alone.log" 2>&1 & \
-	alone=$$!; set +m; trap 'kill -- -$$systems -$$alone 2>/dev/null || :; rm -rf "$$TMPDIR" || :' EXIT; \
-	[ -z "$$others" ] || $(GO) test $(RACE) -short -p 3 -timeout 20m $(TESTFLAGS) $$others || failed=yes; \
-	wait $$alone || failed=yes; cat "$$TMPDIR/alone.log"; wait $$systems || failed=yes; cat "$$TMPDIR/systems.log"; [ -z "$$failed" ]
+	commands=(); common='-short -vet=off -timeout 20m $(TESTFLAGS)'; \
+	add() { [ -z "$$2" ] || commands+=("$(GO) test $$1 $$common $$(tr '\n' ' ' <<<"$$2")"); }; \
+	add "$(RACE)" "$$systems"; add "$(RACE) -p 2" "$$others"; add "-p 2" "$$alone"; \
+	[ '$(PACKAGES)' != ./... ] || for module in $(BESIDE); do commands+=("$(GO) -C $$module test $$common ./..."); done; \
+	bin/gate test "$${commands[@]}"
+
+# It stops at no failure. Its table is in bin/deep.md as well.
+FROM ?=## the step with which make deep begins, such as FROM=chaos; the first, unless one is named
+DEEP := tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards openapi images-test helm test-all large
+.PHONY: deep
+deep: gate ## run everything in full size, also after a failure, and print how each step went; FROM=STEP goes on there
+	@bin/gate steps -from '$(FROM)' -table bin/deep.md $(foreach step,$(DEEP),'$(step)=$(MAKE) $(step) LEDGER=-ledger SEEDS=2000')
+
+.PHONY: flaky
+flaky: gate ## run the tests that differ from BASE 30 times, with the race detector, with one processor and four, beside other work
+	@$(IN_MEMORY); bin/gate flaky -base '$(BASE)' -race "$(RACE)"
 
 .PHONY: test-all
-test-all: databases ## run all tests in full, with the race detector, and what is too much for it without; `make ci` does
+test-all: databases ## run all tests in full, with the race detector, and without it those that are too much for it
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
 	@$(IN_MEMORY); failed=; packages=$$($(GO) list $(PACKAGES)); full=$(filter ./...,$(if $(RACE),$(PACKAGES))); \
-	others=$$(grep -vx '$(SYSTEMS)' <<<"$$packages") && { $(GO) test $(RACE) -vet=off -p 4 -timeout 20m $(TESTFLAGS) $$others || failed=yes; }; \
+	others=$$(grep -vx '$(SYSTEMS)' <<<"$$packages") && { $(GO) test $(RACE) -vet=off -p 4 -timeout 40m $(TESTFLAGS) $$others || failed=yes; }; \
 	set -m; { [ -z "$$full" ] || $(MAKE) full; } >"$$TMPDIR/full.log" 2>&1 & \
 	set +m; trap 'kill -- -$$! 2>/dev/null || :; rm -rf "$$TMPDIR" || :' EXIT; \
 	systems=$$(grep -x '$(SYSTEMS)' <<<"$$packages") && { $(GO) test $(RACE) -vet=off -timeout 40m $(TESTFLAGS) $$systems || failed=yes; }; \
@@ -216,7 +242,7 @@ random: ## make orchestrations and deliveries up for RANDOMTIME; SEED=N plays on
 # Fresh seeds come after a fixed set. One seed alone is played with its log.
 .PHONY: sim
 sim: ## run the services in a simulated world where everything goes wrong; SEED=N plays one again
-	$(GO) test -count=1 -timeout 2h -run '^TestSeeds' ./integration/simulation -v $(if $(filter-out 0,$(SEED)),-seed $(SEED) -seeds $(N) $(if $(filter 1,$(N)),-log),-seeds 1000 -for $(SIMTIME)) | grep -v -e '^=== '
+	$(GO) test -count=1 -timeout 2h -run '^TestSeeds' ./integration/simulation -v $(if $(filter-out 0,$(SEED)),-seed $(SEED) -seeds $(N) $(if $(filter 1,$(N)),-log),-seeds $(SEEDS) -for $(SIMTIME) $(LEDGER)) | grep -v -e '^=== '
 
 .PHONY: mutants
 mutants: ## plant mistakes into the product, one after the other, and see the simulation find each of them
@@ -273,7 +299,6 @@ tidy: ## check that go.mod and go.sum list what is used, no more and no less
 	@for module in $(MODULES); do $(GO) -C $$module mod tidy -diff || { echo "run: go -C $$module mod tidy"; exit 1; }; done
 	$(GO) mod verify
 
-# The tests come last: what they print is what a reader looks for.
+# The tests come last: their table is the end of the output. `make deep` has everything else.
 .PHONY: ci
-ci: TIME := 60s
-ci: tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards openapi images-test helm test-all ## run everything that has to pass before a change goes in
+ci: tidy lint binary test ## run what has to pass before a change goes in; nothing in it depends on time or chance

@@ -325,7 +325,7 @@ func (v *service) wait() error {
 	case err := <-v.ended:
 		return err
 	case <-time.After(patience):
-		v.s.t.Error("the orchestrator does not end")
+		v.s.t.Error("the orchestrator does not end:\n" + slowtest.Goroutines())
 		return nil
 	}
 }

@@ -204,6 +204,7 @@ var packages = map[string]rule{
 	"integration/internal/hostile": {imports: []string{"pkg/events", "github.com/nats-io/nats.go"}},
 	"integration/internal/work": {imports: []string{"pkg/codec", "pkg/events", "pkg/orchestration",
 		"pkg/activity"}},
+	"internal/tools/gate": {},
 	"internal/tools/lint": {imports: []string{
 		"github.com/gostaticanalysis/nilerr", "github.com/kisielk/errcheck/errcheck",
 		"github.com/nishanths/exhaustive/passes/exhaustive", "golang.org/x/tools/go/...",
