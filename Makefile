@@ -16,7 +16,6 @@ SEED ?= 0## the seed that `make random` or `make sim` plays again, and with whic
 N ?= 1## how many seeds `make sim` plays, from SEED on
 SEEDS ?= 1000## how many fixed seeds `make sim` plays, when none is given
 SIMTIME ?= 2m## how long it goes on with fresh ones then
-LEDGER ?=## -ledger has `make sim` note the seeds that failed, for `make test` to play them from then on
 W ?=## which workloads `make bench` measures, such as W1,W2 or W.s; all, unless one is named
 DATABASE ?= postgres## what `make bench` measures with: postgres, sqlite, or the address of a database
 RUNS ?= 1## how often `make bench` and `make overhead` measure each
@@ -106,10 +105,10 @@ test: databases gate ## run tests of each kind at a small size, with the race de
 
 # It stops at no failure. Its table is in bin/deep.md as well.
 FROM ?=## the step with which make deep begins, such as FROM=chaos; the first, unless one is named
-DEEP := tidy lint binary bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards openapi images-test helm test-all large
+DEEP := tidy lint startup bench-once bench-tiny costs fuzz random sim mutants chaos otlp dashboards openapi images-test helm test-all large
 .PHONY: deep
 deep: gate ## run everything in full size, also after a failure, and print how each step went; FROM=STEP goes on there
-	@bin/gate steps -from '$(FROM)' -table bin/deep.md $(foreach step,$(DEEP),'$(step)=$(MAKE) $(step) LEDGER=-ledger SEEDS=2000')
+	@RONDO_TEST_LEDGER=1 bin/gate steps -from '$(FROM)' -table bin/deep.md $(foreach step,$(DEEP),'$(step)=$(MAKE) $(step) SEEDS=2000')
 
 .PHONY: flaky
 flaky: gate ## run the tests that differ from BASE 30 times, with the race detector, with one processor and four, beside other work
@@ -203,12 +202,13 @@ MODULES := internal/tools integration/otlp integration/dashboards integration/op
 
 # The first line of analyzers is a vet tool (see internal/tools/lint): go vet keeps its results in the build cache.
 .PHONY: lint
-lint: ## check formatting, and run vet, errcheck, nilerr, exhaustive and staticcheck
+lint: ## check formatting, and run vet, errcheck, nilerr, exhaustive, staticcheck and actionlint
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	@$(GO) -C internal/tools build -o ../../bin/lint ./lint
 	$(GO) vet -vettool='$(CURDIR)/bin/lint' ./...
 	@for module in $(MODULES); do echo "lint $$module"; $(GO) -C $$module vet -vettool='$(CURDIR)/bin/lint' ./...; done
 	$(TOOL) staticcheck ./...
+	$(TOOL) actionlint
 	@for module in $(MODULES); do echo "staticcheck $$module"; \
 		$(GO) -C $$module tool -modfile='$(CURDIR)/internal/tools/go.mod' staticcheck ./...; done
 
@@ -242,7 +242,7 @@ random: ## make orchestrations and deliveries up for RANDOMTIME; SEED=N plays on
 # Fresh seeds come after a fixed set. One seed alone is played with its log.
 .PHONY: sim
 sim: ## run the services in a simulated world where everything goes wrong; SEED=N plays one again
-	$(GO) test -count=1 -timeout 2h -run '^TestSeeds' ./integration/simulation -v $(if $(filter-out 0,$(SEED)),-seed $(SEED) -seeds $(N) $(if $(filter 1,$(N)),-log),-seeds $(SEEDS) -for $(SIMTIME) $(LEDGER)) | grep -v -e '^=== '
+	$(GO) test -count=1 -timeout 2h -run '^TestSeeds' ./integration/simulation -v $(if $(filter-out 0,$(SEED)),-seed $(SEED) -seeds $(N) $(if $(filter 1,$(N)),-log),-seeds $(SEEDS) -for $(SIMTIME)) | grep -v -e '^=== '
 
 .PHONY: mutants
 mutants: ## plant mistakes into the product, one after the other, and see the simulation find each of them
@@ -273,10 +273,14 @@ bench-once: ## run each of these once, so that none of them rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x $$($(call HAVING,Benchmark))
 
 .PHONY: binary
-binary: ## build the command line as it is shipped, and check that it is static, small and quick to start
+binary: ## build the command line as it is shipped, and check that it is static and small
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/rondo ./cmd/rondo
 	@if ldd bin/rondo >/dev/null 2>&1; then echo "bin/rondo is not static"; exit 1; fi
 	@size=$$(($$(wc -c <bin/rondo) >> 20)); echo "bin/rondo has $$size MiB"; [ $$size -lt 60 ] || { echo "want less than 60"; exit 1; }
+
+# It compares two programs in one run, so that the speed of the machine does not count.
+.PHONY: startup
+startup: binary ## measure how quickly the command line starts, beside go version
 	@best() { local best=100000 began took; for i in 1 2 3 4 5 6 7 8 9 10; do \
 		began=$$(date +%s%N); "$$@" >/dev/null; took=$$((($$(date +%s%N) - began) / 1000000)); \
 		[ $$took -ge $$best ] || best=$$took; done; echo $$best; }; \

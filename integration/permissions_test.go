@@ -10,6 +10,7 @@ import (
 	"github.com/rondo-run/rondo/integration/internal/hostile"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/seedtest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -54,8 +55,7 @@ func TestHostileRoles(t *testing.T) {
 		s.reaches(j.ID, events.KindStarted)
 		incarnations = append(incarnations, s.events(j.ID, 1)[0].Fact.(*events.Started).Incarnation)
 	}
-	seed := rand.Uint64()
-	t.Logf("the seed is %d", seed)
+	seed := seedtest.Draw(t)
 	for i, user := range []string{"client", "worker"} {
 		nc, err := nats.Connect(server.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix("_INBOX_"+user),
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))

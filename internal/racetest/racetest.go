@@ -1,8 +1,8 @@
 // Package racetest scales tests. The race detector makes Go code five to ten times slower, and
 // tests of size, or of many faults one after the other, show it nothing new. Such a test does less
-// with it; `make test-all` runs those whose name says so once more without it, in full: see
-// FULL_STORES and FULL_OTHERS in the Makefile. `make test` and `make quick` run all tests with
-// -short, which makes them do less still.
+// with it; `make test-all`, a step of `make deep`, runs those whose name says so once more without
+// it, in full: see FULL_STORES and FULL_OTHERS in the Makefile. `make test` and `make quick` run
+// all tests with -short, which makes them do less still.
 package racetest
 
 import "testing"

@@ -86,7 +86,8 @@ var packages = map[string]rule{
 		"pkg/history/internal/sqljobs", "internal/jobs",
 		"modernc.org/sqlite", "modernc.org/sqlite/lib", "github.com/gofrs/flock",
 	}},
-	"pkg/history/historytest": {imports: []string{"pkg/codec", "pkg/failure", "internal/racetest", "pkg/events",
+	"pkg/history/historytest": {imports: []string{"pkg/codec", "pkg/failure", "internal/racetest", "internal/seedtest",
+		"pkg/events",
 		"pkg/round", "pkg/history",
 		"internal/jobs", "internal/jobs/jobstest"}},
 
@@ -172,6 +173,7 @@ var packages = map[string]rule{
 	"internal/columns":          {pure: true},
 	"internal/racetest":         {},
 	"internal/slowtest":         {},
+	"internal/seedtest":         {},
 	"internal/broker/brokersim": {imports: []string{"pkg/events", "internal/broker"}},
 	"internal/timeline":         {pure: true, imports: []string{"pkg/codec", "pkg/failure", "pkg/events"}},
 
@@ -252,7 +254,8 @@ var testImports = []string{
 	"pkg/codec", "pkg/failure", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/rondotest",
 	"internal/busclient", "internal/check", "internal/jobs/jobstest", "pkg/history", "pkg/history/...",
 	"internal/pgtest", "internal/pgfault",
-	"internal/broker", "internal/broker/...", "internal/natstest", "internal/racetest", "internal/slowtest",
+	"internal/broker", "internal/broker/...", "internal/natstest", "internal/racetest", "internal/seedtest",
+	"internal/slowtest",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...", "github.com/nats-io/nats-server/v2/server",
 	"github.com/cockroachdb/datadriven",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",

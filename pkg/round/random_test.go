@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/internal/seedtest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -24,7 +25,7 @@ import (
 // same chaos; both must leave the same histories.
 
 var (
-	randomFor  = flag.Duration("random", time.Second, "how long TestRandomOrchestrations makes new ones up")
+	randomFor  = flag.Duration("random", 0, "how long TestRandomOrchestrations makes new ones up")
 	randomSeed = flag.Uint64("seed", 0, "play this seed alone")
 )
 
@@ -534,11 +535,17 @@ func firstDifference(a, b string) string {
 	return fmt.Sprintf("%d and %d lines", len(linesA), len(linesB))
 }
 
-// TestRandomOrchestrations makes orchestrations and deliveries up for as long as -random says,
-// beginning with seeds that are always the same.
+// TestRandomOrchestrations makes orchestrations and deliveries up: first with seeds that are always
+// the same and those that failed before, then with fresh ones for as long as -random says.
 func TestRandomOrchestrations(t *testing.T) {
 	play := func(seed uint64) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { check(t, seed) })
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			seedtest.Keep(t, "TestRandomOrchestrations", seed)
+			check(t, seed)
+			if t.Failed() {
+				t.Logf("again: make random SEED=%d", seed)
+			}
+		})
 	}
 	if *randomSeed != 0 {
 		play(*randomSeed)
@@ -546,6 +553,9 @@ func TestRandomOrchestrations(t *testing.T) {
 	}
 	fixed := racetest.Size(150, 60)
 	for seed := range uint64(fixed) {
+		play(seed)
+	}
+	for _, seed := range seedtest.Kept(t, "TestRandomOrchestrations") {
 		play(seed)
 	}
 	fresh, played := rand.Uint64(), 0

@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/seedtest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
 var (
-	seed  = flag.Uint64("history.seed", 0, "the seed of the store's random tests; 0 draws one")
+	seed  = flag.Uint64("history.seed", 0, "the only seed of the store's random tests; 0: the ledger, and one more")
 	steps = flag.Int("history.steps", 300, "how many steps the store's random tests take")
 )
 
@@ -84,10 +85,18 @@ type lateTurn struct {
 // asTheModelSays takes random steps, and compares the answers of the store with those of the model:
 // verdicts, outbox entries, overdue and deleted instances, and from time to time everything.
 func asTheModelSays(t *testing.T, db *Database) {
-	drawn := *seed
-	for drawn == 0 {
-		drawn = rand.Uint64()
+	if *seed != 0 {
+		asTheModelSaysWith(t, db, *seed)
+		return
 	}
+	for _, s := range seedtest.Kept(t, t.Name()) {
+		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) { asTheModelSaysWith(t, db, s) })
+	}
+	asTheModelSaysWith(t, db, seedtest.Draw(t))
+}
+
+// asTheModelSaysWith does so with one seed.
+func asTheModelSaysWith(t *testing.T, db *Database, drawn uint64) {
 	m := &model{
 		store: open(t, db), r: rand.New(rand.NewPCG(drawn, 3)), alive: make(map[string]*Actor),
 		values:     make(map[string]map[string]string),
