@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOutputOfFailedTests(t *testing.T) {
+	var out bytes.Buffer
+	r := &report{out: &out, packages: make(map[string]*packageRun)}
+	for line := range strings.Lines(`{"Action":"output","Package":"m/a","Test":"TestGood","Output":"good\n"}
+{"Action":"pass","Package":"m/a","Test":"TestGood"}
+{"Action":"output","Package":"m/a","Output":"ok  \tm/a\t0.1s\n"}
+{"Action":"pass","Package":"m/a","Elapsed":0.1}
+not JSON
+{"Action":"output","Package":"m/b","Test":"TestBad","Output":"bad\n"}
+{"Action":"output","Package":"m/b","Test":"TestGood","Output":"good\n"}
+{"Action":"pass","Package":"m/b","Test":"TestGood"}
+{"Action":"fail","Package":"m/b","Test":"TestBad"}
+{"Action":"output","Package":"m/b","Test":"TestHangs","Output":"hangs\n"}
+{"Action":"output","Package":"m/b","Output":"panic: test timed out\n"}
+{"Action":"fail","Package":"m/b","Elapsed":2}
+`) {
+		r.line([]byte(strings.TrimSpace(line)))
+	}
+	r.table(1, time.Second)
+	got := out.String()
+	for _, want := range []string{"ok  \tm/a\t0.1s\n", "not JSON\n", "bad\n", "hangs\n", "panic: test timed out\n",
+		"FAIL\tm/b\t2.000s\n", "FAILED: m/b\n", "packages: 1 passed, 1 failed\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the output lacks %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "good") {
+		t.Errorf("the output has that of a test that passed:\n%s", got)
+	}
+}
+
+func TestTimeIsThatOfTheRightPackage(t *testing.T) {
+	r := &report{out: new(bytes.Buffer), packages: map[string]*packageRun{
+		"m/pkg/history": {name: "m/pkg/history"}, "m/pkg/history/sqlite": {name: "m/pkg/history/sqlite"}}}
+	r.spent(map[string]time.Duration{"/src/pkg/history/sqlite": time.Second, "/src/pkg/history": time.Minute})
+	if got := r.packages["m/pkg/history/sqlite"].cpu; got != time.Second {
+		t.Errorf("sqlite has %v, want a second", got)
+	}
+	if got := r.packages["m/pkg/history"].cpu; got != time.Minute {
+		t.Errorf("history has %v, want a minute", got)
+	}
+}
+
+func TestStat(t *testing.T) {
+	p, ok := parseStat("42 (a (b) .test) S 7 1 1 0 -1 0 0 0 0 0 100 20 3 4 20 0 1 0 5")
+	if want := (process{parent: 7, name: "a (b) .test", cpu: 1270 * time.Millisecond}); !ok || p != want {
+		t.Errorf("it reads %+v, want %+v", p, want)
+	}
+	for _, bad := range []string{"", "42 a S 7", "42 (a) S x 1 1"} {
+		if p, ok := parseStat(bad); ok {
+			t.Errorf("%q is read as %+v", bad, p)
+		}
+	}
+}
+
+func TestStepsGoOnAfterAFailure(t *testing.T) {
+	all, err := parseSteps([]string{"a=true", "b=echo 'again: make sim SEED=4'; false", "c=true"}, "b")
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d steps (%v), want the two from b on", len(all), err)
+	}
+	var out bytes.Buffer
+	for _, s := range all {
+		s.run(context.Background(), &out)
+	}
+	table := tableOf(all)
+	for _, want := range []string{"| b | FAILED |", "`make b`, `make sim SEED=4`", "| c | ok |"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+	if _, err := parseSteps([]string{"a=true"}, "z"); err == nil || !strings.Contains(err.Error(), "the steps are a") {
+		t.Errorf("an unknown step gives the error %v", err)
+	}
+}
+
+func TestChangedTests(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("p", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	source := `package p
+
+func TestA(t *testing.T) { help() }
+
+func TestB(t *testing.T) {}
+
+func help() {
+	further()
+}
+
+func further() {}
+
+func TestC(t *testing.T) { further() }
+`
+	if err := os.WriteFile(filepath.Join("p", "p_test.go"), []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for diff, want := range map[string][]string{
+		"+++ b/p/p_test.go\n@@ -5 +5 @@\n":                           {"TestB"},
+		"+++ b/p/p_test.go\n@@ -8,0 +8 @@\n":                         {"TestA"},
+		"+++ b/p/p_test.go\n@@ -11 +11,2 @@\n":                       {"TestA", "TestC"},
+		"+++ /dev/null\n@@ -1 +0,0 @@\n+++ b/p/p.go\n@@ -1 +1 @@\n":  nil,
+		"+++ b/p/testdata/a.txt\n@@ -1 +1 @@\n+++ b/README.md\n@@\n": nil,
+	} {
+		c := parseDiff(diff)
+		got, err := c.testsOf("./p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %q the tests %q differ, want %q", diff, got, want)
+		}
+		if dirs := c.packages(); !slices.Equal(dirs, []string{"./p"}) {
+			t.Errorf("after %q the packages %q differ", diff, dirs)
+		}
+	}
+}
