@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,7 +100,8 @@ type follower struct {
 	at       string // the directory in which commands are typed
 	rondo    string
 	dev      *exec.Cmd
-	says     bytes.Buffer // what systems print: only complete once they have ended
+	ended    chan struct{} // closed when dev has ended; nil if no system has been started
+	says     bytes.Buffer  // the output of all systems, complete when they have ended
 }
 
 func follow(t *testing.T, document string) *follower {
@@ -131,13 +134,14 @@ func (f *follower) all() {
 			got, err = f.run(s.command)
 			return err == nil && settled(got) == settled(s.output)
 		}
+		why := ""
 		if looks.MatchString(s.command) { // it may be just about to get there
-			soon(same)
-		} else {
-			same()
+			why = f.await(same, func() bool { return f.atRest(s.command) })
+		} else if !same() {
+			why = "this command runs once"
 		}
-		if err != nil || settled(got) != settled(s.output) {
-			f.t.Fatalf("%s (%v) says\n%s\nwant\n%s", s.command, err, settled(got), settled(s.output))
+		if why != "" {
+			f.fail("%s (%v; %s) says\n%s\nwant\n%s", s.command, err, why, settled(got), settled(s.output))
 		}
 	}
 }
@@ -162,10 +166,14 @@ func (f *follower) systems(command string) bool {
 		f.done("go build -o program .")
 		f.begin(filepath.Join(f.at, "program"))
 	case command == "pkill -9 countdown":
-		eventually(f.t, "it is half-way", func() bool {
-			out, _ := f.run("../rondo/bin/rondo show c-1")
+		const look = "../rondo/bin/rondo show c-1"
+		var out string
+		if why := f.await(func() bool {
+			out, _ = f.run(look)
 			return halfWay.MatchString(out)
-		})
+		}, func() bool { return f.atRest(look) }); why != "" {
+			f.fail("the countdown is not seen half-way (%s); the last look says\n%s", why, out)
+		}
 		f.kill()
 	case command == "pkill -9 -f 'rondo dev'":
 		f.kill()
@@ -188,7 +196,7 @@ func (f *follower) systems(command string) bool {
 func (f *follower) done(command string) {
 	f.t.Helper()
 	if out, err := f.run(command); err != nil {
-		f.t.Fatalf("%s: %v\n%s", command, err, out)
+		f.fail("%s: %v\n%s", command, err, out)
 	}
 }
 
@@ -216,28 +224,123 @@ func (f *follower) begin(program string, flags ...string) {
 	if err := f.dev.Start(); err != nil {
 		f.t.Fatal(err)
 	}
-	eventually(f.t, "the system answers", func() bool {
+	ended, dev := make(chan struct{}), f.dev
+	f.ended = ended
+	go func() {
+		defer close(ended)
+		_ = dev.Wait() // its output says why it has ended
+	}()
+	var out string
+	if why := f.await(func() bool {
 		if _, err := os.Stat(filepath.Join(f.at, ".rondo", devdir.File)); err != nil {
+			out = err.Error()
 			return false
 		}
-		_, err := f.run(f.rondo + " list")
+		var err error
+		out, err = f.run(f.rondo + " list")
 		return err == nil
-	})
+	}, func() bool { return false }); why != "" {
+		f.fail("the system does not answer (%s); the last look says\n%s", why, out)
+	}
 }
 
 func (f *follower) kill() {
 	if f.dev != nil {
-		_ = f.dev.Process.Kill() // as pkill does; it is gone only if something else failed
-		_ = f.dev.Wait()         // it was killed
-		f.dev = nil
+		_ = f.dev.Process.Kill() // as pkill does; it may have ended by itself
+		<-f.ended
+		f.dev, f.ended = nil, nil
 	}
 }
 
+// run executes a command. A command that does not end is killed with the system, or at the
+// deadline, and the output is what it has printed until then.
 func (f *follower) run(command string) (string, error) {
-	cmd := exec.Command("sh", "-c", command)
-	cmd.Dir = f.at
+	ctx, cancel := context.WithTimeout(f.t.Context(), f.patience(10*time.Second))
+	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	go func(ended <-chan struct{}) {
+		select {
+		case <-ended:
+			cancel()
+		case <-over:
+		}
+	}(f.ended)
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Dir, cmd.WaitDelay = f.at, time.Second // a child of the shell may still have the pipe
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// await polls until something is so. It returns "", or why it gives up: the system has ended, or
+// the instance has, or it is late. atRest is asked BEFORE a look, so that the last look sees the
+// final state.
+func (f *follower) await(is, atRest func() bool) (why string) {
+	patience := f.patience(30 * time.Second)
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		if f.hasEnded() {
+			return "the system has ended"
+		}
+		final := !first && atRest() // the first look usually is enough
+		if is() {
+			return ""
+		}
+		if final {
+			return "the instance has ended, and changes no more"
+		}
+		select {
+		case <-tick.C:
+		case <-f.ended:
+		case <-deadline:
+			return fmt.Sprintf("not after %v", patience)
+		}
+	}
+}
+
+func (f *follower) hasEnded() bool {
+	select {
+	case <-f.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// atRest reports whether a command looks at an instance that has ended.
+func (f *follower) atRest(command string) bool {
+	m := looksAtInstance.FindStringSubmatch(command)
+	if m == nil {
+		return false
+	}
+	out, err := f.run(f.rondo + " show " + m[1])
+	return err == nil && hasEnded.MatchString(out)
+}
+
+var (
+	looksAtInstance = regexp.MustCompile(`bin/rondo (?:show|history) ([\w-]+)`)
+	hasEnded        = regexp.MustCompile(`(?m)^status +(completed|failed|cancelled|terminated)$`)
+)
+
+// fail ends the test with a message, and with the output of all systems.
+func (f *follower) fail(format string, args ...any) {
+	f.t.Helper()
+	f.kill() // then says is complete
+	f.t.Fatalf("%s\nThe systems have printed\n%s", fmt.Sprintf(format, args...), f.says.String())
+}
+
+// testPatience is how long a test waits for a certain event. A test that waits longer hangs.
+const testPatience = 5 * time.Minute
+
+// patience is testPatience, or less if the time limit of the whole run is near: it would end the
+// test without the output. The test needs the reserve to print it.
+func (f *follower) patience(reserve time.Duration) time.Duration {
+	if limit, ok := f.t.Deadline(); ok {
+		return min(testPatience, time.Until(limit)-reserve)
+	}
+	return testPatience
 }
 
 // steady replaces the parts that differ in each run.
@@ -269,29 +372,4 @@ func settled(text string) string {
 		text = c.find.ReplaceAllString(text, c.put)
 	}
 	return text
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	if !soon(is) {
-		t.Fatalf("after %v it is not so that %s", testPatience, what)
-	}
-}
-
-// testPatience is how long a test waits for a certain event. A test that waits longer hangs.
-const testPatience = 10 * time.Minute
-
-// soon waits until something is so, and tells whether it is.
-func soon(is func() bool) bool {
-	deadline := time.After(testPatience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			return false
-		}
-	}
-	return true
 }
