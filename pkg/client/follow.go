@@ -11,6 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
@@ -167,7 +168,7 @@ type followed struct {
 type follower struct {
 	hub  *hub
 	of   *followed
-	wake chan struct{} // has a value if there is something to take
+	wake signal.Signal // has a value if there is something to take
 
 	mu    sync.Mutex
 	heard []query.Notification
@@ -187,7 +188,7 @@ func (h *hub) follow(instance string) *follower {
 		t = &followed{instance: instance, followers: make(map[*follower]bool), listening: make(chan struct{}, 1)}
 		h.of[instance] = t
 	}
-	f := &follower{hub: h, of: t, wake: make(chan struct{}, 1)}
+	f := &follower{hub: h, of: t, wake: signal.New()}
 	t.followers[f] = true
 	return f
 }
@@ -275,21 +276,14 @@ func (f *follower) hear(n query.Notification) {
 	}
 	f.heard = append(f.heard, n)
 	f.mu.Unlock()
-	f.stir()
+	f.wake.Set()
 }
 
 func (f *follower) mustAsk() {
 	f.mu.Lock()
 	f.ask = true
 	f.mu.Unlock()
-	f.stir()
-}
-
-func (f *follower) stir() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Set()
 }
 
 func (f *follower) take() (heard []query.Notification, ask bool) {

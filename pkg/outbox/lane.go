@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -32,8 +33,8 @@ type lane struct {
 	age     time.Time      // since when the first of them waits
 	unsent  map[string]int // of them, those that may be withdrawn, by subject
 	behind  []segment      // withdrawals of such messages
-	room    chan struct{}
-	work    chan struct{}
+	room    signal.Signal
+	work    signal.Signal
 }
 
 // segment is the messages of a commit that take one lane together.
@@ -46,7 +47,7 @@ type segment struct {
 type sender func(ctx context.Context, l *lane, segments []segment, messages []events.Wire)
 
 func newLane(withdrawable string) *lane {
-	l := &lane{withdrawable: withdrawable, room: make(chan struct{}, 1), work: make(chan struct{}, 1)}
+	l := &lane{withdrawable: withdrawable, room: signal.New(), work: signal.New()}
 	if withdrawable != "" {
 		l.unsent = make(map[string]int)
 	}
@@ -101,9 +102,9 @@ func (l *lane) takeBack(withdrawn []events.Wire, e *entry) (others []events.Wire
 	}
 	l.mu.Unlock()
 	if len(behind) > 0 {
-		signal(l.work)
+		l.work.Set()
 	}
-	signal(l.room)
+	l.room.Set()
 	return others, settled
 }
 
@@ -181,7 +182,7 @@ func (l *lane) put(ctx context.Context, x segment) error {
 		if l.waiting == 0 || l.waiting+len(x.messages) <= maxQueued {
 			l.add(x)
 			l.mu.Unlock()
-			signal(l.work)
+			l.work.Set()
 			return nil
 		}
 		l.mu.Unlock()
@@ -261,7 +262,7 @@ func (l *lane) sent(messages []events.Wire) (free []segment) {
 	l.count(messages, -1)
 	free = l.freed()
 	l.mu.Unlock()
-	signal(l.room)
+	l.room.Set()
 	return free
 }
 
@@ -275,7 +276,7 @@ func (l *lane) give(segments []segment) {
 		l.add(x)
 	}
 	l.mu.Unlock()
-	signal(l.work)
+	l.work.Set()
 }
 
 // length tells how many messages wait, and for how long the first one.
@@ -289,11 +290,4 @@ func (l *lane) length() (messages int, since time.Duration) {
 		messages, since = messages+l.waiting, time.Since(l.age)
 	}
 	return messages, since
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/backoff"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -282,7 +283,7 @@ func (in *receiver) unknownInstance(d Delivery) Receipt {
 		patience = time.Minute
 	}
 	if d.Age < patience {
-		return Receipt{Verdict: Returned, After: backoff(d.NumDelivered), Reason: UnknownInstance,
+		return Receipt{Verdict: Returned, After: returnedFor(d.NumDelivered), Reason: UnknownInstance,
 			Detail: detail + " yet"}
 	}
 	detail += ", and none was started within " + patience.String()
@@ -312,7 +313,7 @@ func (in *receiver) notRunHere(d Delivery) Receipt {
 	if c, ok := d.Message.Content.(*events.Control); ok && c.How == events.Terminate {
 		return in.takeControl(d, c)
 	}
-	return Receipt{Verdict: Returned, After: backoff(d.NumDelivered), Reason: NotKnownHere,
+	return Receipt{Verdict: Returned, After: returnedFor(d.NumDelivered), Reason: NotKnownHere,
 		Detail: in.config.unknownCode(in.ledger.info.Name, in.ledger.info.Version)}
 }
 
@@ -324,7 +325,7 @@ func (in *receiver) turnAway(inbox []Delivery, why Receipt) {
 	}
 	for i, d := range inbox {
 		r := why
-		r.After = backoff(d.NumDelivered)
+		r.After = returnedFor(d.NumDelivered)
 		c, isControl := d.Message.Content.(*events.Control)
 		switch {
 		case why.Reason == NewerEngine:
@@ -375,14 +376,9 @@ func (in *receiver) poison(d Delivery) (Receipt, bool) {
 	return Receipt{Verdict: Dead, Reason: TriedTooOften, Detail: err.Error()}, true
 }
 
-// backoff grows from one second to a minute.
-func backoff(deliveries int) time.Duration {
-	const most = time.Minute
-	n := max(0, deliveries-1)
-	if n > 5 {
-		return most
-	}
-	return time.Second << n
+// returnedFor is the delay of a returned message: from one second to a minute.
+func returnedFor(deliveries int) time.Duration {
+	return backoff.Backoff{First: time.Second, Most: time.Minute}.After(deliveries - 1)
 }
 
 func newerEngine(version int) string {

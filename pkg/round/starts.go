@@ -78,7 +78,7 @@ func (in *receiver) startOfExisting(d Delivery, s *events.Start) Receipt {
 func (in *receiver) startOfUnknown(d Delivery, s *events.Start) Receipt {
 	detail := in.config.unknownCode(s.Orchestration, s.Version)
 	if in.config.FailUnregistered <= 0 || d.Age < in.config.FailUnregistered {
-		return Receipt{Verdict: Returned, After: backoff(d.NumDelivered), Reason: NotKnownHere, Detail: detail}
+		return Receipt{Verdict: Returned, After: returnedFor(d.NumDelivered), Reason: NotKnownHere, Detail: detail}
 	}
 	in.stillborn(d, s, &failure.Error{Kind: failure.Unregistered, NonRetryable: true, Message: detail})
 	return taken

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
@@ -34,7 +35,7 @@ type gatherer struct {
 // line has the operations that wait for the next transaction of a queue.
 type line struct {
 	waiting []*waiting
-	came    chan struct{} // has a value when an operation has arrived
+	came    signal.Signal // has a value when an operation has arrived
 }
 
 // gatherFor bounds the wait for more operations, and so does half of the time of the last
@@ -71,17 +72,14 @@ func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation) (jobs
 	g.mu.Lock()
 	l, busy := g.queues[name]
 	if !busy {
-		l = &line{came: make(chan struct{}, 1)}
+		l = &line{came: signal.New()}
 		g.queues[name] = l
 		g.all.Add(1)
 		go g.run(name, l)
 	}
 	l.waiting = append(l.waiting, w)
 	g.mu.Unlock()
-	select {
-	case l.came <- struct{}{}:
-	default:
-	}
+	l.came.Set()
 	select {
 	case <-w.done:
 		return w.result, w.err

@@ -17,6 +17,8 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/internal/x/backoff"
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -101,7 +103,7 @@ type Starter struct {
 	config StarterConfig
 	log    *slog.Logger
 
-	look   chan struct{} // has a value when the Starter is to look at once
+	look   signal.Signal // has a value when the Starter is to look at once
 	slots  chan struct{}
 	counts struct{ started, returned, died, failed atomic.Int64 }
 
@@ -167,7 +169,7 @@ func NewStarter(store jobs.Store, broker StartBroker, c StarterConfig) *Starter 
 		c.Logger = slog.Default()
 	}
 	return &Starter{
-		store: Counted(store, c.Metrics), broker: broker, config: c, log: c.Logger, look: make(chan struct{}, 1),
+		store: Counted(store, c.Metrics), broker: broker, config: c, log: c.Logger, look: signal.New(),
 		slots: make(chan struct{}, queuesAtOnce), queues: make(map[string]*starting),
 	}
 }
@@ -213,12 +215,7 @@ func (h heard) Do(ctx context.Context, name string, operations ...jobs.Operation
 	return results, err
 }
 
-func (s *Starter) lookSoon() {
-	select {
-	case s.look <- struct{}{}:
-	default:
-	}
-}
+func (s *Starter) lookSoon() { s.look.Set() }
 
 // Run starts instances until the context ends. The starts that are in flight then have the grace;
 // the others are returned at once.
@@ -437,7 +434,7 @@ func (s *Starter) broken(name string, q *starting, err error) {
 
 // growing is a delay after some failures.
 func growing(failures int, most time.Duration) time.Duration {
-	return min(shortWait<<min(failures, 20), most)
+	return backoff.Backoff{First: shortWait, Most: most}.After(failures)
 }
 
 // worked notes that the database has answered.
@@ -526,7 +523,7 @@ func (s *Starter) do(ctx context.Context, name string,
 			return results, err
 		}
 		select {
-		case <-time.After(shortWait / 10 << try):
+		case <-time.After(growing(try, longWait) / 10):
 		case <-ctx.Done():
 		}
 	}

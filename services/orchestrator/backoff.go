@@ -1,6 +1,10 @@
 package orchestrator
 
-import "time"
+import (
+	"time"
+
+	"github.com/rondo-run/rondo/internal/x/backoff"
+)
 
 // groupCommit delays a small commit after another one. Under load, turns that follow from the
 // commit before arrive within the delay, and share the transaction. A lone instance does not wait:
@@ -63,8 +67,10 @@ type turnRetry struct {
 	alone     int       // retries since others succeed and the turn does not
 }
 
+// commitDelay is the delay before the next commit after a failed one.
+var commitDelay = backoff.Backoff{First: 20 * time.Millisecond, Most: 2 * time.Second}
+
 const (
-	maxCommitDelay = 2 * time.Second
 	// refusalsAlone is how often in a row the store refuses a single turn before others go first.
 	refusalsAlone = 5
 	// triesAlone is how often the loop tries a turn that the store refuses while it takes others,
@@ -95,7 +101,7 @@ func (s *commitBackoff) succeed(n, all int, now time.Time) {
 
 // fail records that the store has not taken a batch of n turns.
 func (s *commitBackoff) fail(n int) {
-	s.delay = min(max(20*time.Millisecond, 2*s.delay), maxCommitDelay)
+	s.delay = commitDelay.Next(s.delay)
 	if s.limit == 0 || n/2 < s.limit {
 		s.limit = max(1, n/2)
 	}
@@ -128,4 +134,6 @@ func (r *turnRetry) refuse(succeeded, now time.Time) retryPlan {
 }
 
 // delay is the delay of a turn that the store refuses while it takes others.
-func (r *turnRetry) delay() time.Duration { return time.Second / 2 << r.alone }
+func (r *turnRetry) delay() time.Duration {
+	return backoff.Backoff{First: time.Second, Most: 4 * time.Second}.After(r.alone - 1)
+}

@@ -79,8 +79,8 @@ func TestCommitsBackOff(t *testing.T) {
 	for range 20 {
 		s.fail(1)
 	}
-	if s.delay != maxCommitDelay {
-		t.Errorf("after many failures, the delay is %v, want %v", s.delay, maxCommitDelay)
+	if s.delay != commitDelay.Most {
+		t.Errorf("after many failures, the delay is %v, want %v", s.delay, commitDelay.Most)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // After a commit has failed, only its retry is in flight, however many turns wait.
 func TestCommitsAreTriedOneAtATime(t *testing.T) {
-	for name, slow := range map[string]commitBackoff{"before the next try": {delay: maxCommitDelay},
+	for name, slow := range map[string]commitBackoff{"before the next try": {delay: commitDelay.Most},
 		"with fewer turns": {limit: 10}} {
 		t.Run(name, func(t *testing.T) {
 			c := &committer{inFlight: 1, waiting: make([]*decision, 10*secondFrom), backoff: slow}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/backoff"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -488,13 +489,16 @@ func (l *loop) finish(d *decision) {
 // another orchestrator runs it.
 const maxConflicts = 3
 
+// conflictDelay is that delay.
+var conflictDelay = backoff.Backoff{First: 20 * time.Millisecond, Most: time.Second}
+
 // again schedules a new round for the messages of a round, on the stored state.
 func (l *loop) again(e *entry) {
 	e.putBack(e.taken)
 	e.taken = nil
 	e.conflicts++
 	if e.conflicts > maxConflicts && !l.table.draining {
-		l.pause(e, min(20*time.Millisecond<<min(e.conflicts, 6), time.Second))
+		l.pause(e, conflictDelay.After(e.conflicts))
 		return
 	}
 	l.advance(e)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/signal"
 )
 
 // quarantine has quarantined messages decided one at a time, and counts how often an attempt began.
@@ -22,14 +23,14 @@ type quarantine struct {
 	mu      sync.Mutex
 	queue   []*item
 	current *item
-	more    chan struct{}
-	free    chan struct{}
+	more    signal.Signal
+	free    signal.Signal
 }
 
 func newQuarantine(kv broker.KV, stuckAfter time.Duration, texts texts, b *background,
 	log *slog.Logger) *quarantine {
 	return &quarantine{kv: kv, stuckAfter: stuckAfter, texts: texts, background: b, log: log,
-		more: make(chan struct{}, 1), free: make(chan struct{}, 1)}
+		more: signal.New(), free: signal.New()}
 }
 
 func attemptsKey(d broker.Delivery) string { return broker.KeyAttempts + d.ID() }
@@ -38,7 +39,7 @@ func (s *quarantine) add(i *item) {
 	s.mu.Lock()
 	s.queue = append(s.queue, i)
 	s.mu.Unlock()
-	poke(s.more)
+	s.more.Set()
 }
 
 // maxQuarantined bounds the quarantined messages that wait in memory for their turn.
@@ -115,7 +116,7 @@ func (s *quarantine) settled(i *item) {
 		return
 	}
 	s.current = nil
-	poke(s.free)
+	s.free.Set()
 	if i.counted {
 		return
 	}
@@ -133,7 +134,7 @@ func (s *quarantine) letGo(i *item) {
 	defer s.mu.Unlock()
 	if s.current == i {
 		s.current = nil
-		poke(s.free)
+		s.free.Set()
 	}
 }
 
@@ -153,11 +154,4 @@ func (s *quarantine) count(i *item, why string) {
 				i.delivery.Subject, "reason", s.texts.text(why), "error", err)
 		}
 	})
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

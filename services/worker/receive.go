@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/backoff"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/services/worker/scheduler"
 )
@@ -93,7 +94,7 @@ func (r *run) takeFrom(q *queue) {
 		if r.taking.Err() != nil {
 			return
 		}
-		delay := min(100*time.Millisecond<<min(failed, 6), 5*time.Second)
+		delay := backoff.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}.After(failed)
 		if errors.Is(err, broker.ErrNoTaskQueue) { // an orchestrator creates it with the first task
 			if failed == 0 {
 				r.log.Info("worker: there has been no work for an activity yet", "activity", q.name.Activity, "tag",

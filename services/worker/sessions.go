@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/backoff"
 )
 
 // sessions are the sessions of this worker, and the owners of others as far as known. The broker's
@@ -50,7 +51,7 @@ func newSessions(c Config, b broker.Leases, draining *atomic.Bool, side *side) *
 
 // sessionDelay grows with the number of deliveries.
 func sessionDelay(deliveries int) time.Duration {
-	return min(50*time.Millisecond<<min(max(deliveries-1, 0), 7), 5*time.Second)
+	return backoff.Backoff{First: 50 * time.Millisecond, Most: 5 * time.Second}.After(deliveries - 1)
 }
 
 // enter begins a task in a session, if this worker has the session or gets it, and returns the

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/services/worker/scheduler"
 )
 
@@ -17,7 +18,7 @@ type slots struct {
 
 	mu        sync.Mutex
 	scheduler *scheduler.Scheduler[*attempt]
-	wake      []chan struct{} // by queue
+	wake      []signal.Signal // by queue
 	patience  map[*attempt]*time.Timer
 }
 
@@ -31,7 +32,7 @@ func newSlots(c Config, execute, refuse func(*attempt)) *slots {
 func (s *slots) add(q broker.TaskQueueName) scheduler.QueueID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wake = append(s.wake, make(chan struct{}, 1))
+	s.wake = append(s.wake, signal.New())
 	return s.scheduler.Add(q.Tag, q.Activity)
 }
 
@@ -48,10 +49,7 @@ func (s *slots) do(decisions []scheduler.Decision[*attempt]) {
 		case scheduler.Refuse:
 			go s.refuse(d.Task)
 		case scheduler.Wake:
-			select {
-			case s.wake[d.Queue] <- struct{}{}:
-			default:
-			}
+			s.wake[d.Queue].Set()
 		case scheduler.Gather:
 			time.AfterFunc(scheduler.GatherFor, s.gathered)
 		case scheduler.Fetch, scheduler.Wait, scheduler.Hold, scheduler.Delay: // the caller's own

@@ -308,7 +308,7 @@ func (c *conn) notifyReconnected() {
 // answer all of them.
 func (c *conn) askAgain(ctx context.Context, do func(context.Context) error) (err error) {
 	for attempt := range askAttempts {
-		answered, cancel := context.WithTimeout(ctx, min(answerWait<<attempt, maxAnswerWait))
+		answered, cancel := context.WithTimeout(ctx, answerWaits.After(attempt))
 		err = c.denied.during(answered, do)
 		silent := errors.Is(err, nats.ErrTimeout) || answered.Err() != nil
 		cancel()
@@ -320,7 +320,7 @@ func (c *conn) askAgain(ctx context.Context, do func(context.Context) error) (er
 			continue
 		}
 		select {
-		case <-time.After(200 * time.Millisecond << attempt):
+		case <-time.After(answerWaits.After(attempt) / 5):
 		case <-ctx.Done():
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/signal"
 )
 
 // members are the memberships of this process.
@@ -44,7 +45,7 @@ func (ms *members) Join(ctx context.Context, self broker.Member) (broker.Members
 	}
 	m := &membership{
 		members: ms, self: self, key: keyOf(self.ID), said: said, heard: make(map[string]heard),
-		changed: make(chan struct{}, 1), left: make(chan struct{}), silent: make(chan struct{}),
+		changed: signal.New(), left: make(chan struct{}), silent: make(chan struct{}),
 	}
 	sub, err := ms.nc.Subscribe(ms.subject(memberSays, "*"), m.hear)
 	if err != nil {
@@ -76,7 +77,7 @@ type membership struct {
 	key     string
 	said    []byte
 	sub     *nats.Subscription
-	changed chan struct{}
+	changed signal.Signal
 	once    sync.Once
 	left    chan struct{} // closed when it must publish no more
 	silent  chan struct{} // closed when it publishes no more
@@ -244,12 +245,7 @@ func same(a, b broker.Member) bool {
 	return errA == nil && errB == nil && string(x) == string(y)
 }
 
-func (m *membership) change() {
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
-}
+func (m *membership) change() { m.changed.Set() }
 
 // Members implements broker.Membership.
 func (m *membership) Members() []broker.Member {

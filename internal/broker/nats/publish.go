@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/backoff"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -136,7 +137,7 @@ func (p *publisher) insist(ctx context.Context, messages []events.Wire,
 
 // pause waits before the next attempt, and returns the error of the last one if there is none.
 func (p *publisher) pause(ctx context.Context, attempt int, last error) error {
-	delay := min(50*time.Millisecond<<min(attempt, 6), 2*time.Second)
+	delay := backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}.After(attempt)
 	if attempt == 3 {
 		p.log.Warn("NATS: publishing fails; trying on", "error", last)
 	}

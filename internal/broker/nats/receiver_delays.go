@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -17,12 +18,12 @@ type delays struct {
 	early map[uint64]*waiting // messages whose time has not come
 	held  map[string]*waiting // of those, the ones of which one counts for each subject
 	tasks []task
-	todo  chan struct{} // gets a value when tasks has a task
+	todo  signal.Signal // gets a value when tasks has a task
 }
 
 func newDelays(n *names, due func(w *waiting)) delays {
 	return delays{names: n, due: due, early: make(map[uint64]*waiting), held: make(map[string]*waiting),
-		todo: make(chan struct{}, 1)}
+		todo: signal.New()}
 }
 
 // lastCounts reports whether a delayed message replaces another one under its subject.
@@ -100,10 +101,7 @@ func (d *delays) release(w *waiting) {
 // later adds a task. mu is held.
 func (d *delays) later(t task) {
 	d.tasks = append(d.tasks, t)
-	select {
-	case d.todo <- struct{}{}:
-	default:
-	}
+	d.todo.Set()
 }
 
 // some returns the first tasks that are of one kind and do not depend on each other. They stay

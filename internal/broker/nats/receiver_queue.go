@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/signal"
 )
 
 // waiting is a message that waits to be taken.
@@ -30,13 +31,13 @@ type waiting struct {
 // readyQueue are the messages that wait only to be taken, in order. The lock of its receiver guards
 // it, except ready.
 type readyQueue struct {
-	ready  chan struct{} // gets a value when there is a message, or the receiver failed
+	ready  signal.Signal // gets a value when there is a message, or the receiver failed
 	all    []*waiting
 	bytes  int
 	failed error // why the receiver ends
 }
 
-func newReadyQueue() readyQueue { return readyQueue{ready: make(chan struct{}, 1)} }
+func newReadyQueue() readyQueue { return readyQueue{ready: signal.New()} }
 
 func (q *readyQueue) pushAll(all []*waiting) {
 	for _, w := range all {
@@ -50,12 +51,7 @@ func (q *readyQueue) push(w *waiting) {
 	q.wake()
 }
 
-func (q *readyQueue) wake() {
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
-}
+func (q *readyQueue) wake() { q.ready.Set() }
 
 // fail ends the receiver with an error. The first one counts.
 func (q *readyQueue) fail(err error) {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/backoff"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -32,13 +33,14 @@ const (
 	markerFor = time.Minute
 	// settleFor is how long servers may take to agree on a change.
 	settleFor = 30 * time.Second
-	// answerWait is the time limit of the first request to the servers. It doubles with each
-	// attempt, up to maxAnswerWait.
-	answerWait, maxAnswerWait = time.Second, 4 * time.Second
-	askAttempts               = 5
+	// askAttempts is how often a request to the servers is sent.
+	askAttempts = 5
 	// maxHeld is the maximum number of unsettled deliveries of a partition or a task queue.
 	maxHeld = 100_000
 )
+
+// answerWaits are the time limits of the attempts of a request to the servers.
+var answerWaits = backoff.Backoff{First: time.Second, Most: 4 * time.Second}
 
 // setUp creates or verifies all streams, consumers and buckets. After the first call, only
 // SetPartitions changes the number of partitions.
