@@ -31,7 +31,7 @@ CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
 # A program that the detector watches waits a second before it ends, which is a long time for so many.
 export GORACE ?= atexit_sleep_ms=100
 # SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
-RACE := $(if $(CC_FOUND),-race -gcflags='modernc.org/...=-race=false')
+RACE := $(if $(CC_FOUND),-race -gcflags=modernc.org/...=-race=false)
 
 # What is thinned out or left out under the detector (see internal/racetest) is run once more without it, in full.
 FULL_STORES := InMemory|MayFail|GivingUp|Plans|TooLarge|ReaderIsAStore|LongHistory|Conformance/commit|Conformance/./large|Conformance/./anywhere

@@ -42,14 +42,12 @@ func test(ctx context.Context, args []string) error {
 	all.Wait()
 	r.spent(w.end())
 	r.table(*top, time.Since(began))
+	result := error(nil)
 	for command, err := range failed.Range {
-		var exit *exec.ExitError
-		if !errors.As(err.(error), &exit) {
-			fmt.Printf("%s: %v\n", command, err)
-		}
-		return errFailed
+		fmt.Printf("FAILED: %v: %.300s\n", err, command)
+		result = errFailed
 	}
-	return nil
+	return result
 }
 
 // event is a line of go test -json.
