@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -118,6 +119,32 @@ func (n *namespace) ip(args ...string) {
 	}
 }
 
+// carries waits until a device carries packets: the kernel notices a link in the background, and a
+// bridge drops packets before that.
+func (n *namespace) carries(device string) {
+	n.t.Helper()
+	var last string
+	for until := time.Now().Add(upWithin); time.Now().Before(until); <-time.After(upAgain) {
+		err := n.within(func() error {
+			out, err := exec.Command("ip", "-oneline", "link", "show", "dev", device).CombinedOutput()
+			last = string(out)
+			return err
+		})
+		if err != nil {
+			n.t.Fatalf("%v: %s", err, last)
+		}
+		if strings.Contains(last, "state UP") {
+			return
+		}
+	}
+	n.t.Fatalf("the device is not up after %v: %s", upWithin, last)
+}
+
+const (
+	upWithin = 5 * time.Minute
+	upAgain  = 5 * time.Millisecond
+)
+
 func newNetwork(t testing.TB) *network {
 	t.Helper()
 	n := &network{namespace: newNamespace(t), pods: 1}
@@ -150,6 +177,9 @@ func (n *network) join() (*namespace, []string) {
 	n.ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(pod.holder.Process.Pid))
 	n.ip("link", "set", outer, "master", "pods", "up")
 	pod.ip("link", "set", "eth0", "up")
+	pod.carries("eth0")
+	n.carries(outer)
+	n.carries("pods")
 	return pod, n.addresses(pod, "eth0", i)
 }
 

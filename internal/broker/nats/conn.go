@@ -320,7 +320,7 @@ func (c *conn) askAgain(ctx context.Context, do func(context.Context) error) (er
 			continue
 		}
 		select {
-		case <-time.After(answerWaits.After(attempt) / 5):
+		case <-time.After(answerPauses.After(attempt)):
 		case <-ctx.Done():
 			return err
 		}
