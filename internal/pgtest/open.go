@@ -28,22 +28,6 @@ func Open(opts ...Option) (*Cluster, error) {
 // Close ends the server and removes its data.
 func (c *Cluster) Close() error { return c.end() }
 
-// Create makes an empty database and gives its DSN, and how to drop it.
-func (c *Cluster) Create() (dsn string, drop func() error, err error) {
-	name := "test_" + strconv.FormatInt(c.databases.Add(1), 10)
-	// No session can be connected to template0, so several databases can be created from it at the
-	// same time.
-	if err := c.do("CREATE DATABASE " + name + " TEMPLATE template0"); err != nil {
-		return "", nil, err
-	}
-	return c.dsn(name), func() error {
-		if !c.running() {
-			return nil
-		}
-		return c.do("DROP DATABASE " + name + " WITH (FORCE)")
-	}, nil
-}
-
 // Crash is [Cluster.Kill], and Revive [Cluster.Restart], for programs.
 func (c *Cluster) Crash() error  { return c.kill() }
 func (c *Cluster) Revive() error { return c.restart() }

@@ -9,12 +9,12 @@
 //		…
 //	}
 //
-// All tests of a process share a server, which is started when the first of them wants a database.
-// A test that wants to crash the server starts its own with [Start].
+// All tests of a process share a server, which is started when the first of them wants a database;
+// all processes that command share runs use one server. A test that crashes the server, or changes
+// its settings, starts its own with [Start].
 package pgtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -27,8 +27,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // BinVariable is the environment variable with the directory of the PostgreSQL binaries to use:
@@ -43,8 +41,8 @@ const patience = 5 * time.Minute
 type Option func(*options)
 
 type options struct {
-	fsync, archived bool
-	settings        []string // names and values by turns
+	fsync, archived, share bool
+	settings               []string // names and values by turns
 }
 
 // Fsync sets whether the server waits for the disk at each commit. Without that, commits survive
@@ -52,8 +50,7 @@ type options struct {
 // benchmarks would measure a setting that no production system has.
 func Fsync(on bool) Option { return func(o *options) { o.fsync = on } }
 
-// Setting gives a server a setting, as postgresql.conf has them. Servers that tests share have
-// none.
+// Setting gives a server of a test's own a setting, as postgresql.conf has them.
 func Setting(name, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, name, value) }
 }
@@ -159,9 +156,15 @@ func Database(tb testing.TB, opts ...Option) string {
 }
 
 // The shared servers are never stopped by Go code, because nothing runs after the last test: their
-// keepers do it when this process is gone.
+// keepers do it when this process is gone. The one for tests may be that of a whole run: see
+// [Share].
 var (
-	sharedForTests      = sync.OnceValues(func() (*server, error) { return startServer(options{fsync: false}) })
+	sharedForTests = sync.OnceValues(func() (*server, error) {
+		if dir := os.Getenv(SharedVariable); dir != "" {
+			return join(dir)
+		}
+		return startServer(options{fsync: false})
+	})
 	sharedForBenchmarks = sync.OnceValues(func() (*server, error) { return startServer(options{fsync: true}) })
 )
 
@@ -227,19 +230,4 @@ func (s *server) dsn(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(superuser, s.password), Host: s.addr(),
 		Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
-}
-
-// do executes a statement as the superuser, on a connection of its own.
-func (s *server) do(sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.dsn("postgres"))
-	if err != nil {
-		return fmt.Errorf("pgtest: %s: %w", sql, err)
-	}
-	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		return fmt.Errorf("pgtest: %s: %w", sql, err)
-	}
-	return nil
 }

@@ -11,14 +11,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/slowtest"
 )
 
 // roleVariable makes the test binary do something else than testing; see
@@ -60,13 +63,14 @@ func query(tb testing.TB, conn *pgx.Conn, sql string) string {
 }
 
 func TestEachTestHasItsOwnDatabase(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	for i := range 3 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t, pgtest.Database(t))
 			do(t, conn, "CREATE TABLE a (n int)")
-			if got := query(t, conn, "SHOW max_connections"); got != "200" {
+			if got := query(t, conn, "SHOW max_connections"); got != "500" {
 				t.Errorf("max_connections is %s", got)
 			}
 		})
@@ -74,24 +78,30 @@ func TestEachTestHasItsOwnDatabase(t *testing.T) {
 }
 
 func TestADatabaseIsDroppedWithItsTest(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	other := connect(t, pgtest.Database(t))
-	count := "SELECT count(*)::text FROM pg_database"
-	before := query(t, other, count)
+	var count string
 	t.Run("test", func(t *testing.T) {
 		conn, err := pgx.Connect(t.Context(), pgtest.Database(t))
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Other processes may use this server, so only this database counts.
+		count = fmt.Sprintf("SELECT count(*)::text FROM pg_database WHERE datname = '%s'", conn.Config().Database)
+		if got := query(t, other, count); got != "1" {
+			t.Errorf("%s databases before the end of the test", got)
+		}
 		// This connection is still open when the database is dropped.
 		t.Cleanup(func() { t.Cleanup(func() { conn.Close(context.Background()) }) })
 	})
-	if after := query(t, other, count); after != before {
-		t.Errorf("%s databases, before the test %s", after, before)
+	if after := query(t, other, count); after != "0" {
+		t.Errorf("%s databases after the end of the test", after)
 	}
 }
 
 func TestThePasswordCounts(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	u, err := url.Parse(pgtest.Database(t))
 	if err != nil {
@@ -105,6 +115,7 @@ func TestThePasswordCounts(t *testing.T) {
 }
 
 func TestTheServerWaitsForTheDiskWhenItShould(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	check := func(name, want, dsn string) {
 		t.Helper()
@@ -115,10 +126,12 @@ func TestTheServerWaitsForTheDiskWhenItShould(t *testing.T) {
 	check("a test", "off", pgtest.Database(t))
 	check("a test that wants it", "on", pgtest.Database(t, pgtest.Fsync(true)))
 	check("a server of its own", "on", pgtest.Start(t).DSN())
-	testing.Benchmark(func(b *testing.B) { check("a benchmark", "on", pgtest.Database(b)) })
+	var once sync.Once // it is called with more and more iterations
+	testing.Benchmark(func(b *testing.B) { once.Do(func() { check("a benchmark", "on", pgtest.Database(b)) }) })
 }
 
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	conn := connect(t, pgtest.Start(t, pgtest.Setting("work_mem", "5MB"), pgtest.Setting("application_name", "it's"),
 		pgtest.Setting("fsync", "off")).DSN())
@@ -130,6 +143,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestWhatWasCommittedSurvivesAKill(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	c := pgtest.Start(t, pgtest.Fsync(false))
 	dsn := c.Database(t)
@@ -160,6 +174,7 @@ func TestWhatWasCommittedSurvivesAKill(t *testing.T) {
 }
 
 func TestWhatWasCommittedSurvivesAStop(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	c := pgtest.Start(t, pgtest.Fsync(false))
 	dsn := c.Database(t)
@@ -179,6 +194,7 @@ func TestWhatWasCommittedSurvivesAStop(t *testing.T) {
 }
 
 func TestAServerMayBeDeadWhenItsTestEnds(t *testing.T) {
+	t.Parallel()
 	pgtest.Need(t)
 	var addr string
 	t.Run("test", func(t *testing.T) {
@@ -199,12 +215,17 @@ func TestTheServerEndsWithTheProcess(t *testing.T) {
 	if os.Getenv(roleVariable) != "" {
 		fmt.Println("data", query(t, connect(t, pgtest.Start(t).DSN()), "SHOW data_directory"))
 		fmt.Println("shared", query(t, connect(t, pgtest.Database(t)), "SHOW data_directory"))
+		run, _, err := pgtest.Share()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("run", query(t, connect(t, run.DSN()), "SHOW data_directory"))
 		fmt.Println("done", t.Name())
 		select {}
 	}
 	pgtest.Need(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), roleVariable+"=victim")
+	cmd.Env = append(os.Environ(), roleVariable+"=victim", pgtest.SharedVariable+"=")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -228,15 +249,22 @@ func TestTheServerEndsWithTheProcess(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("the process was killed, but ended well")
 	}
-	if len(dirs) != 2 {
-		t.Fatalf("got %d data directories, want 2", len(dirs))
+	if len(dirs) != 3 {
+		t.Fatalf("got %d data directories, want 3", len(dirs))
 	}
 	for _, dir := range dirs {
-		for { // the deadline is that of the test
-			if _, err := os.Stat(filepath.Dir(dir)); errors.Is(err, os.ErrNotExist) {
-				break
-			}
-		}
+		waitUntilGone(t, dir)
+	}
+}
+
+// waitUntilGone waits until a server has removed its data.
+func waitUntilGone(tb testing.TB, data string) {
+	tb.Helper()
+	if !slowtest.Until(5*time.Minute, func() bool {
+		_, err := os.Stat(filepath.Dir(data))
+		return errors.Is(err, os.ErrNotExist)
+	}) {
+		tb.Errorf("the data of a server is left in %s", data)
 	}
 }
 

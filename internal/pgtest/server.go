@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
+
 	"syscall"
 	"time"
 
@@ -29,6 +29,8 @@ const (
 	// pidFile is the file that a running server keeps in its data directory. A killed one leaves it
 	// there.
 	pidFile = "postmaster.pid"
+	// maxConnections is enough for all packages that go test runs at the same time.
+	maxConnections = "500"
 )
 
 // keeper is the script of the process that owns a server: it initializes, starts and stops it, each
@@ -59,16 +61,22 @@ cd / && rm -rf "$dir"
 
 // server is a PostgreSQL server, its data and its keeper.
 type server struct {
-	bin, dir  string
-	password  string
-	port      int
-	databases atomic.Int64 // how many were created
+	bin, dir string
+	password string
+	port     int
 
 	mu     sync.Mutex // held while the server is started or killed, and over a command to the keeper and its answer
 	killed bool
-	keeper *exec.Cmd
+	keeper *exec.Cmd // nil if another process started the server
 	in     io.WriteCloser
 	out    *bufio.Reader
+
+	// admin executes statements about databases. One is kept: to connect takes longer than they do.
+	admin struct {
+		sync.Mutex
+		conn *pgx.Conn
+	}
+	templates templates
 }
 
 func startServer(o options) (*server, error) {
@@ -76,7 +84,13 @@ func startServer(o options) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
-	err = s.initialize(o)
+	err = s.initialize()
+	if err == nil && o.share {
+		err = s.keep("cp", "-R", "data", initializedDir)
+	}
+	if err == nil {
+		err = s.setUp(o)
+	}
 	if err == nil {
 		err = s.startFirst()
 	}
@@ -159,9 +173,13 @@ func open(dir string) bool {
 	}
 }
 
-// initialize creates the data. Every client has to know the password, so that tests notice code
-// that loses it.
-func (s *server) initialize(o options) error {
+// initialize creates the data, or copies what [Share] has initialized. Every client has to know the
+// password, so that tests notice code that loses it.
+func (s *server) initialize() error {
+	if ready, ok := readyMade(s.bin); ok {
+		s.password = ready.Password
+		return s.keep("cp", "-R", ready.data(), "data")
+	}
 	// A directory of the server's user, in which root can write as well.
 	if err := s.keep("mkdir", "secret"); err != nil {
 		return err
@@ -176,17 +194,21 @@ func (s *server) initialize(o options) error {
 	if err != nil {
 		return err
 	}
+	return s.keep("rm", "-r", "secret")
+}
+
+// setUp writes the settings of a server whose data is initialized.
+func (s *server) setUp(o options) error {
 	if o.archived {
 		if err := s.archive(); err != nil {
 			return err
 		}
 	}
 	return errors.Join(
-		s.keep("rm", "-r", "secret"),
 		s.configure("listen_addresses", host),
 		// paths of sockets are limited to some 100 bytes, temporary directories are not
 		s.configure("unix_socket_directories", ""),
-		s.configure("max_connections", "200"),
+		s.configure("max_connections", maxConnections),
 		s.configure("fsync", strconv.FormatBool(o.fsync)),
 		s.configure(o.settings...),
 	)
@@ -373,6 +395,12 @@ func (s *server) restart() error {
 
 // end stops the server and removes its data: the keeper does both when its input ends.
 func (s *server) end() error {
+	s.admin.Lock()
+	if s.admin.conn != nil {
+		_ = s.admin.conn.Close(context.Background()) // the server may be dead
+		s.admin.conn = nil
+	}
+	s.admin.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed = true

@@ -70,7 +70,7 @@ var packages = map[string]rule{
 		"go.opentelemetry.io/otel/propagation"}},
 	"pkg/jobpush": {imports: []string{"pkg/codec", "pkg/activity", "pkg/events", "pkg/orchestration", "internal/jobs",
 		"internal/jobpushed"}},
-	"internal/jobs/jobstest": {imports: []string{"internal/jobs"}},
+	"internal/jobs/jobstest": {imports: []string{"internal/jobs", "internal/racetest"}},
 
 	"pkg/history": {imports: []string{"pkg/codec", "pkg/failure", "pkg/events", "pkg/round"}},
 	"pkg/history/internal/sqlrow": {imports: []string{"pkg/codec", "pkg/failure", "pkg/events", "pkg/round",
@@ -184,8 +184,9 @@ var packages = map[string]rule{
 	"internal/broker/brokersim": {imports: []string{"pkg/events", "internal/broker"}},
 	"internal/timeline":         {pure: true, imports: []string{"pkg/codec", "pkg/failure", "pkg/events"}},
 
-	"internal/pgtest":  {imports: []string{"github.com/jackc/pgx/v5"}},
-	"internal/pgfault": {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
+	"internal/pgtest":       {imports: []string{"github.com/jackc/pgx/v5"}},
+	"internal/pgtest/share": {imports: []string{"internal/pgtest"}},
+	"internal/pgfault":      {imports: []string{"github.com/jackc/pgx/v5/pgproto3"}},
 
 	"bench": {imports: []string{"pkg/codec",
 		"internal/x/gctune", "internal/pgtest", "pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/racetest"
 )
 
 // ownClock uses the clock of the database.
@@ -83,7 +84,7 @@ func manyAtOnce(t *testing.T, db *Database) {
 	if db.Shared {
 		two, _ = db.Open(t, clock.Now)
 	}
-	Crowd(t, clock, one, two, "crowd", 25)
+	Crowd(t, clock, one, two, "crowd", racetest.Short(25, 8))
 	Audit(t, db, "crowd")
 }
 

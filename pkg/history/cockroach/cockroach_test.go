@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,27 +21,46 @@ import (
 func TestConformanceOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
-	historytest.Run(t, func(tb testing.TB) *historytest.Database { return database(tb, pgtest.Database(tb)) })
+	historytest.Run(t, func(tb testing.TB) *historytest.Database {
+		return database(tb, cockroach.Migrated.Database(tb))
+	})
 }
 
 // silence is for tests that would say a hundred times that tables are made.
 var silence = slog.New(slog.DiscardHandler)
 
+// opener gives the function that opens the stores of a suite: when time is short, on connections
+// that are used for one after the other.
+func opener(tb testing.TB, address string) func(tb testing.TB, o historytest.Options) history.Store {
+	open := func(tb testing.TB, options cockroach.Options) (*cockroach.Store, error) {
+		s, err := cockroach.Open(tb.Context(), address, options)
+		if err == nil {
+			tb.Cleanup(func() { s.Close() })
+		}
+		return s, err
+	}
+	if testing.Short() {
+		connections := &cockroach.Reused{Address: address}
+		tb.Cleanup(connections.Close)
+		open = connections.Open
+	}
+	return func(tb testing.TB, o historytest.Options) history.Store {
+		s, err := open(tb, cockroach.Options{Now: o.Now, Observer: o.Observer, Log: silence})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return s
+	}
+}
+
 // database is the database at an address for the suite.
 func database(tb testing.TB, address string) *historytest.Database {
+	behind := behindTheBack(tb, address)
 	return &historytest.Database{
 		Shared: true,
 		Marks:  true,
 		Shard:  history.ShardOf,
-		Open: func(tb testing.TB, o historytest.Options) history.Store {
-			s, err := cockroach.Open(tb.Context(), address,
-				cockroach.Options{Now: o.Now, Observer: o.Observer, Log: silence})
-			if err != nil {
-				tb.Fatal(err)
-			}
-			tb.Cleanup(func() { s.Close() })
-			return s
-		},
+		Open:   opener(tb, address),
 		SecondsAfter: func(from time.Time, column string) string {
 			return fmt.Sprintf("TIMESTAMPTZ '%s' + %s * INTERVAL '1 second'", from.Format(time.RFC3339Nano), column)
 		},
@@ -75,21 +95,42 @@ func database(tb testing.TB, address string) *historytest.Database {
 			}
 		},
 		Exec: func(tb testing.TB, statement string, args ...any) {
-			conn, err := pgx.Connect(tb.Context(), address)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			defer conn.Close(tb.Context())
 			// Without parameters, pgx sends the text as it is, with all its statements. CockroachDB
 			// may ask to try again.
-			err = crdb.Execute(func() error {
-				_, err := conn.Exec(tb.Context(), statement, args...)
-				return err
+			behind(tb, func(conn *pgx.Conn) {
+				err := crdb.Execute(func() error {
+					_, err := conn.Exec(tb.Context(), statement, args...)
+					return err
+				})
+				if err != nil {
+					tb.Fatalf("%s: %v", statement, err)
+				}
 			})
-			if err != nil {
-				tb.Fatalf("%s: %v", statement, err)
-			}
 		},
+	}
+}
+
+// behindTheBack gives a function that calls others with a connection that no store has. It is the
+// same one each time, unless it was lost.
+func behindTheBack(tb testing.TB, address string) func(testing.TB, func(*pgx.Conn)) {
+	var mu sync.Mutex
+	var conn *pgx.Conn
+	tb.Cleanup(func() {
+		if conn != nil {
+			conn.Close(context.Background())
+		}
+	})
+	return func(tb testing.TB, f func(*pgx.Conn)) {
+		tb.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if conn == nil || conn.IsClosed() {
+			var err error
+			if conn, err = pgx.Connect(tb.Context(), address); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		f(conn)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
@@ -108,5 +109,5 @@ func faultyDatabase(tb testing.TB) string {
 		return ownDatabase(tb, needServer(tb))
 	}
 	pgtest.Need(tb)
-	return pgtest.Database(tb)
+	return cockroach.Migrated.Database(tb)
 }

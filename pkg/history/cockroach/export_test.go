@@ -1,8 +1,18 @@
 package cockroach
 
 import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rondo-run/rondo/internal/pgtest"
 )
 
 // Statements are those that make the tables on PostgreSQL, the table of versions first.
@@ -21,4 +31,74 @@ func HoldAgainAfter(tb testing.TB, d time.Duration) {
 	before := holdAgain
 	holdAgain = d
 	tb.Cleanup(func() { holdAgain = before })
+}
+
+// Migrated is a database on PostgreSQL with all tables.
+var Migrated = pgtest.Template{
+	Name: fmt.Sprintf("rondo_%.16x", sha256.Sum256([]byte(strings.Join(Statements(), "\n")))),
+	Make: func(ctx context.Context, dsn string) error {
+		_, _, err := MigrateSchema(ctx, dsn, Options{})
+		return err
+	},
+}
+
+// Reused opens stores on the connections of those that were open before: PostgreSQL takes most of a
+// small test's time to connect and to plan what is prepared. Only the clock, the observer and the
+// log may differ between them.
+type Reused struct {
+	Address string
+
+	mu   sync.Mutex
+	free []*pgxpool.Pool
+}
+
+// Open opens a store for a test. Its connections are free for the next one when the test has ended,
+// unless it has closed them.
+func (r *Reused) Open(tb testing.TB, options Options) (*Store, error) {
+	clock := options.Now
+	options = options.withDefaults()
+	pool, err := r.take(tb.Context(), options)
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(tb.Context(), newDatabase(pool, options), options, clock)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	tb.Cleanup(func() {
+		if stat := pool.Stat(); stat.TotalConns() == 0 || stat.AcquiredConns() > 0 {
+			pool.Close()
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.free = append(r.free, pool)
+	})
+	return s, nil
+}
+
+func (r *Reused) take(ctx context.Context, options Options) (*pgxpool.Pool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.free); n > 0 {
+		pool := r.free[n-1]
+		r.free = slices.Delete(r.free, n-1, n)
+		return pool, nil
+	}
+	config, err := poolConfig(r.Address, options)
+	if err != nil {
+		return nil, err
+	}
+	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+}
+
+// Close closes the connections that are free.
+func (r *Reused) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, pool := range r.free {
+		pool.Close()
+	}
+	r.free = nil
 }

@@ -95,7 +95,7 @@ func checkMigrated(tb testing.TB, conn *pgx.Conn, want string) {
 func TestManyMigrateAtOnce(t *testing.T) {
 	pgtest.Need(t)
 	want := migrated(t)
-	for range 5 {
+	for range racetest.Short(5, 1) {
 		address := pgtest.Database(t)
 		begin := make(chan struct{})
 		var all sync.WaitGroup
@@ -389,7 +389,7 @@ func TestEveryStatementOfAMigrationMayFail(t *testing.T) {
 	}
 	n := migrate(t, nil)
 	t.Logf("%d statements", n)
-	step := racetest.Size(1, 4)
+	step := racetest.Short(racetest.Size(1, 4), 16)
 	for i, name := range []string{"serialization", "cut before", "cut after"} {
 		t.Run(name, func(t *testing.T) {
 			for k := 1 + i%step; k <= n; k += step {

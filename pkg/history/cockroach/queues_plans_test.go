@@ -13,6 +13,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/internal/racetest"
 )
 
 // TestPlansOfQueues fills queues with 100,000 jobs at all places, and looks at how PostgreSQL
@@ -20,7 +21,7 @@ import (
 // whole, and none reads much more than it is about.
 func TestPlansOfQueues(t *testing.T) {
 	pgtest.Need(t)
-	address := pgtest.Database(t)
+	address := Migrated.Database(t)
 	now := crowdBegan
 	x := &explainer{}
 	opened := func(o Options) *Store {
@@ -132,13 +133,13 @@ func fillQueues(t *testing.T, s jobs.Store) {
 		}
 		return p
 	}
-	for n := range 10 {
+	for n := range racetest.Short(10, 4) { // queue-3 is looked at
 		name := fmt.Sprint("queue-", n)
 		do(name, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, Mode: jobs.Concurrent, TTL: 300}},
 			push(1000, nil),
 			jobs.Pop{Count: 1000, LockID: "dies"}, jobs.Return{LockID: "dies"},
 			jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent, TTL: 300}})
-		for range 7 {
+		for range racetest.Short(7, 2) {
 			do(name, push(1000, nil))
 		}
 		do(name, push(1000, func(i *jobs.NewJob, n int) { i.Delay = time.Hour + time.Duration(n)*time.Second }))
@@ -151,7 +152,7 @@ func fillQueues(t *testing.T, s jobs.Store) {
 		}
 		do(name, more...)
 	}
-	for n := range 500 {
+	for n := range racetest.Short(500, 250) {
 		settings := jobs.Settings{}
 		if n%100 == 0 {
 			settings.Start = &jobs.Start{Orchestration: "o"}

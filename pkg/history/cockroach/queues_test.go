@@ -1,7 +1,6 @@
 package cockroach_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -16,21 +15,22 @@ import (
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	pgtest.Need(t)
-	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(pgtest.Database(tb)) })
+	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(tb, cockroach.Migrated.Database(tb)) })
 }
 
 func TestQueuesOnCockroachDB(t *testing.T) {
 	server := needServer(t)
-	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(ownDatabase(tb, server)) })
+	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(tb, ownDatabase(tb, server)) })
 }
 
 func BenchmarkQueues(b *testing.B) {
 	pgtest.Need(b)
-	jobstest.Bench(b, func(tb testing.TB) *jobstest.Database { return queuesAt(pgtest.Start(tb).Database(tb)) })
+	jobstest.Bench(b, func(tb testing.TB) *jobstest.Database { return queuesAt(tb, pgtest.Start(tb).Database(tb)) })
 }
 
 // queuesAt is the database at an address.
-func queuesAt(address string) *jobstest.Database {
+func queuesAt(tb testing.TB, address string) *jobstest.Database {
+	behind := behindTheBack(tb, address)
 	return &jobstest.Database{
 		Shared: true,
 		Open: func(tb testing.TB, now func() time.Time) (jobs.Store, func()) {
@@ -38,12 +38,7 @@ func queuesAt(address string) *jobstest.Database {
 			return s.Queues(), func() { s.Close() }
 		},
 		Query: func(tb testing.TB, scan func(into func(...any) error) error, query string, args ...any) {
-			conn, err := pgx.Connect(tb.Context(), address)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			defer conn.Close(context.Background())
-			queryRows(tb, conn, scan, query, args...)
+			behind(tb, func(conn *pgx.Conn) { queryRows(tb, conn, scan, query, args...) })
 		},
 	}
 }

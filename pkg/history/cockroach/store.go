@@ -195,13 +195,16 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	if err != nil {
 		return nil, fail("open the database", history.Permanent, err)
 	}
-	db := &database{pool: pool, observer: sqlrow.Observer(options.Observer), readOnly: options.ReadOnly}
-	s, err := start(ctx, db, options, clock)
+	s, err := start(ctx, newDatabase(pool, options), options, clock)
 	if err != nil {
 		pool.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+func newDatabase(pool *pgxpool.Pool, options Options) *database {
+	return &database{pool: pool, observer: sqlrow.Observer(options.Observer), readOnly: options.ReadOnly}
 }
 
 // start identifies the server, looks after the tables, and makes the store.

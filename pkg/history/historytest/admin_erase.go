@@ -89,7 +89,7 @@ func testDeleteLarge(t *testing.T, db *Database) {
 	s.commit(a.ContinueAsNew())
 	s.commit(a.Set("k", `1`))
 	buried, partly := false, history.DeleteResult{}
-	s.interrupt(2, func(ctx context.Context) error {
+	s.interrupt(racetest.Short(2, 5), func(ctx context.Context) error {
 		if buried {
 			return nil
 		}
@@ -165,7 +165,7 @@ func testDeleteInterrupted(t *testing.T, db *Database) {
 	}
 	begin("")
 	incarnations := 1
-	s.interrupt(racetest.Size(1, 4), func(ctx context.Context) error {
+	s.interrupt(racetest.Short(racetest.Size(1, 4), 9), func(ctx context.Context) error {
 		_, err := s.Delete(ctx, ids, history.Deletion{Force: true})
 		return err
 	}, func(error) {

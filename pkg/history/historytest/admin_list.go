@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -257,7 +258,7 @@ func testFilterWrong(t *testing.T, db *Database) {
 // it in an order that does not depend on the pages.
 func testFiltersCombined(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 1)
-	for range 4 {
+	for range racetest.Short(4, 2) {
 		w.grow(70)
 		w.live(80)
 	}
@@ -266,7 +267,7 @@ func testFiltersCombined(t *testing.T, db *Database) {
 		delete(w.actors, n.Instance)
 	}
 	w.remove(history.Deletion{Force: true, Children: true}, victim)
-	for range 60 {
+	for range racetest.Short(60, 15) {
 		f := w.filter()
 		want := w.fit(f)
 		w.lists(f, want...)

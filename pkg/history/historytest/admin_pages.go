@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -139,7 +140,7 @@ func (w *world) walkShaken(f history.Filter, size int) {
 // instance that stays exactly once.
 func testPagesWhileThingsHappen(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 2)
-	for range 2 {
+	for range racetest.Short(2, 1) {
 		w.grow(60)
 		w.live(60)
 	}
@@ -152,11 +153,11 @@ func testPagesWhileThingsHappen(t *testing.T, db *Database) {
 // but by being deleted.
 func testPrefixPagesWhileThingsHappen(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 3)
-	for range 2 {
+	for range racetest.Short(2, 1) {
 		w.grow(80)
 		w.live(60)
 	}
-	for range 3 {
+	for range racetest.Short(3, 1) {
 		w.walkShaken(history.Filter{IDPrefix: "a"}, 12)
 	}
 }

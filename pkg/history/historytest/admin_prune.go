@@ -220,7 +220,7 @@ func testPruneInterrupted(t *testing.T, db *Database) {
 	a := NewActor("a")
 	s.commit(Together(a.Start(), a.ContinueAsNew(), a.Notes(12_000), a.ContinueAsNew(), a.ContinueAsNew()))
 	gone := false
-	s.interrupt(racetest.Size(1, 4), func(ctx context.Context) error {
+	s.interrupt(racetest.Short(racetest.Size(1, 4), 9), func(ctx context.Context) error {
 		if gone {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -172,14 +173,16 @@ func testRetainSkipped(t *testing.T, db *Database) {
 	s.clock.Advance(time.Second)
 	var turns []*round.Turn
 	family := []*Actor{p}
-	for _, id := range numbered("c", 250) {
+	n := racetest.Short(250, 60)
+	for _, id := range numbered("c", n) {
 		c := NewActor(id).At(s.clock.Now())
 		turns = append(turns, c.Start(WithParent(p)))
 		family = append(family, c)
 	}
 	s.commit(turns...)
 	s.complete(family...)
-	s.equal("a page of children only", s.deleteEnded(history.Filter{}, history.Page{Limit: 200}).Skipped, 200)
+	page := n * 4 / 5
+	s.equal("a page of children only", s.deleteEnded(history.Filter{}, history.Page{Limit: page}).Skipped, int64(page))
 	s.swept(history.Filter{}, 0, family...)
 }
 
@@ -214,10 +217,11 @@ func (s *rounds) retained(n int) (stay []string) {
 // once, and deletions do not invalidate the cursor.
 func testRetentionSweep(t *testing.T, db *Database) {
 	s := open(t, db)
-	stay := s.retained(2000)
+	n := racetest.Short(2000, 500)
+	stay := s.retained(n)
 	var total history.DeleteResult
 	skipped, pages := int64(0), 0
-	for p := (history.Page{Limit: 300}); ; pages++ {
+	for p := (history.Page{Limit: n * 3 / 20}); ; pages++ {
 		got := s.deleteEnded(history.Filter{}, p)
 		total.Add(got.DeleteResult)
 		skipped += got.Skipped
@@ -226,12 +230,13 @@ func testRetentionSweep(t *testing.T, db *Database) {
 		}
 		p.Cursor = got.Next
 	}
-	s.equal("deleted", total, history.DeleteResult{Instances: 1600, Executions: 1600, Events: 3200})
-	s.equal("skipped", skipped, 200) // those whose child runs; the others do not fit the filter
+	s.equal("deleted", total, history.DeleteResult{Instances: int64(n * 8 / 10), Executions: int64(n * 8 / 10),
+		Events: int64(n * 16 / 10)})
+	s.equal("skipped", skipped, int64(n/10)) // those whose child runs; the others do not fit the filter
 	s.equal("pages", pages+1, 6)
 	s.lists(history.Filter{}, stay...)
 	again := s.deleteEnded(history.Filter{}, history.Page{Limit: 1000})
-	s.equal("once more", again, history.DeleteResultPage{Skipped: 200})
+	s.equal("once more", again, history.DeleteResultPage{Skipped: int64(n / 10)})
 }
 
 // testRetentionInterrupted: wherever a sweep is interrupted, repeating the sweep and tidying remove
@@ -243,7 +248,7 @@ func testRetentionInterrupted(t *testing.T, db *Database) {
 		a := s.ended(numbered(fmt.Sprint("a", n, "-"), 8)...)
 		s.complete(s.child(a[0], fmt.Sprint("child", n)))
 	}
-	s.interrupt(7, func(ctx context.Context) error {
+	s.interrupt(racetest.Short(7, 29), func(ctx context.Context) error {
 		for p := (history.Page{Limit: 10}); ; {
 			got, err := s.DeleteEnded(ctx, history.Filter{RootsOnly: true}, p)
 			if err != nil || got.Next == "" {
@@ -276,7 +281,7 @@ func testRetentionBesideIncarnations(t *testing.T, db *Database) {
 	if db.Shared {
 		other = db.Open(t, Options{})
 	}
-	for n := range 10 {
+	for n := range racetest.Short(10, 3) {
 		actors := s.ended(numbered(fmt.Sprint("a", n, "-"), 10)...)
 		done := make(chan error, 1)
 		go func() {
@@ -309,8 +314,8 @@ func testRetentionBesideIncarnations(t *testing.T, db *Database) {
 func testRetentionOfWorld(t *testing.T, db *Database) {
 	w := newWorld(open(t, db), 7)
 	for range 3 {
-		w.grow(90)
-		w.live(150)
+		w.grow(racetest.Short(90, 45))
+		w.live(racetest.Short(150, 75))
 	}
 	children := make(map[string][]*Actor)
 	for _, a := range w.all() {

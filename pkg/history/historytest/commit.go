@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -496,7 +497,7 @@ func cancelledDuring(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	s.commit(a.Start())
 	seen := make(map[history.Class]int)
-	for n := range 60 {
+	for n := range racetest.Short(60, 20) {
 		before := a.Clone()
 		turns := []*round.Turn{a.Set("n", fmt.Sprint(n))}
 		if n%2 == 1 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/internal/seedtest"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -111,7 +112,7 @@ func asTheModelSaysWith(t *testing.T, db *Database, drawn uint64) {
 			}
 		}
 	}()
-	for n := range *steps {
+	for n := range racetest.Short(*steps, min(*steps, 120)) {
 		m.step()
 		if n%20 == 19 {
 			m.compare()
