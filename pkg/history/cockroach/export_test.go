@@ -42,9 +42,9 @@ var Migrated = pgtest.Template{
 	},
 }
 
-// Reused opens stores on the connections of those that were open before: PostgreSQL takes most of a
-// small test's time to connect and to plan what is prepared. Only the clock, the observer and the
-// log may differ between them.
+// Reused opens stores on the connections of stores that were open before: PostgreSQL takes most of
+// a small test's time to connect and to plan prepared statements. Only the clock, the observer and
+// the log may differ between the stores.
 type Reused struct {
 	Address string
 

@@ -31,8 +31,8 @@ import (
 //     parameters, with plans for any parameters, and with plans that were made while the tables
 //     were empty and kept.
 //
-// When time is short, a third of the instances is there, and each operation is executed in one of the
-// two ways.
+// When time is short, a third of the instances is stored, and each operation is executed in one of
+// the two ways.
 //
 // [Store.Metrics] is left out: it counts everything, and says so.
 func TestPlans(t *testing.T) {
@@ -442,7 +442,8 @@ var removeCases = []planCase{
 	{name: "prune", rows: 1000,
 		indexes: "instances_pkey; executions_pkey instances_pkey; executions_pkey history_pkey; executions_pkey",
 		do: func(w *crowd) error {
-			_, err := w.store.Prune(w.Context(), w.eternal(), history.Keep{Last: 200 - 100*w.pruned, EndedBefore: w.now})
+			_, err := w.store.Prune(w.Context(), w.eternal(),
+				history.Keep{Last: 200 - 100*w.pruned, EndedBefore: w.now})
 			w.pruned++
 			return err
 		}},
