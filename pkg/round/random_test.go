@@ -551,7 +551,7 @@ func TestRandomOrchestrations(t *testing.T) {
 		play(*randomSeed)
 		return
 	}
-	fixed := racetest.Size(150, 60)
+	fixed := racetest.Short(racetest.Size(150, 60), 25)
 	for seed := range uint64(fixed) {
 		play(seed)
 	}
@@ -577,7 +577,7 @@ func FuzzRandomOrchestrations(f *testing.F) {
 // they leave every kind of event.
 func TestRandomOrchestrationsDoEverything(t *testing.T) {
 	seen := make(map[events.Kind]int)
-	for seed := range uint64(150) {
+	for seed := range uint64(racetest.Short(150, 60)) {
 		env, _ := randomWorld(seed).play(t, seed, rondotest.Chaos(seed))
 		for _, id := range env.Instances() {
 			for _, raw := range env.ExportAll(id) {

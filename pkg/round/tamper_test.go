@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/rondotest"
@@ -18,7 +19,7 @@ import (
 // each time, whatever it was.
 func TestTamperedHistoriesAreNoticed(t *testing.T) {
 	noticed := make(map[string]int)
-	for seed := range uint64(80) {
+	for seed := range uint64(racetest.Short(80, 24)) {
 		env, _ := randomWorld(seed).play(t, seed)
 		for _, id := range env.Instances() {
 			for _, raw := range env.ExportAll(id) {

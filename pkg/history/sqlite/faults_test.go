@@ -140,7 +140,7 @@ func (b *bench) faultsAt(s step) []namedFault {
 	}
 	switch few := racetest.Size(0, 1) > 0; {
 	case s.ends() || s.sql == "BEGIN IMMEDIATE" && s.kind == execs && !few || s.sql == "ROLLBACK" && !few:
-	case few && s.n%3 > 0:
+	case few && s.n%racetest.Short(3, 8) > 0:
 		return nil // all of it takes minutes with the race detector, and is done without it
 	case few, b.path == sqlite.Memory:
 		return list[s.n%len(list):][:1] // the file has had the others

@@ -98,7 +98,7 @@ func TestPlansOfQueues(t *testing.T) {
 	for n := range jobs.MaxCount {
 		items = append(items, jobs.NewJob{Data: []byte("1"), Priority: n % 5, Delay: time.Duration(n%2) * time.Hour})
 	}
-	for n := range 20 {
+	for n := range racetest.Short(20, 5) {
 		_, err := s.Queues().Do(t.Context(), fmt.Sprint("queue-", n),
 			jobs.Push{Jobs: items, Key: fmt.Sprint(n), KeyFor: time.Hour})
 		if err != nil {
