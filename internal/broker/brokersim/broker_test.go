@@ -8,9 +8,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// The simulated broker keeps the contract of the real one.
+// The simulated broker keeps the contract of the real one, in virtual time.
 func TestConformance(t *testing.T) {
-	brokertest.Run(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
+	brokertest.RunVirtual(t, func(t *testing.T, s brokertest.Settings) brokertest.Environment {
 		b := brokersim.NewBroker(brokersim.Options{Partitions: s.Partitions, InboxAckWait: s.InboxAckWait,
 			TaskAckWait: s.TaskAckWait,
 			MemberLease: s.MemberLease, SessionLease: s.SessionLease})

@@ -408,7 +408,7 @@ func extended(t *T) {
 }
 
 func blockedReceiver(t *T) {
-	n := racetest.Size(10_000, 4_000)
+	n := racetest.Size(10_000, 4_000) // more than a receiver fetches ahead
 	b := t.bus()
 	machine, begun := slowtest.Begin(t.T), time.Now()
 	var messages []events.Wire

@@ -198,8 +198,8 @@ func changePartitions(t *T) {
 }
 
 func manyPublish(t *T) {
-	const publishers, calls = 24, 4
-	each := racetest.Size(250, 60)
+	publishers, calls, each := racetest.Short(24, 8), racetest.Short(4, 2), racetest.Size(250, 60)
+	large := racetest.Short(50, 7) // one of so many is; together they are more than what may be in flight
 	b := t.bus()
 	r := t.receive(b)
 	var all sync.WaitGroup
@@ -209,7 +209,7 @@ func manyPublish(t *T) {
 				var messages []events.Wire
 				for i := range each {
 					w := event(b, fmt.Sprint(p, "-", i), fmt.Sprintf("%d-%d/%d", p, i, c))
-					if i%50 == 0 {
+					if i%large == 0 {
 						w.Body = make([]byte, 256<<10)
 					}
 					messages = append(messages, w)

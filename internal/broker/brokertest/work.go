@@ -545,8 +545,9 @@ func deadLetterStore(t *T) {
 		g.Hold.Ack()
 	}
 	for i := range 3 {
-		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Sequence: uint64(1000 + i), StoredAt: time.Now(),
-			Header: events.Header{"X": {strings.Repeat("x", 64<<10)}}}
+		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Sequence: uint64(1000 + i),
+			StoredAt: time.Now().Add(time.Duration(i)), // no two deliveries have the same time
+			Header:   events.Header{"X": {strings.Repeat("x", 64<<10)}}}
 		t.must(b.StoreDeadLetter(t.Context(), d, why))
 	}
 	all, err := c.DeadLetters(t.Context(), 0, 10)

@@ -85,6 +85,7 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int,
 		TaskAckWait:  s.TaskAckWait,
 		MemberLease:  s.MemberLease,
 		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
+		Memory: testing.Short() && replicas == 0 && !s.Restarts,
 	}
 	js := rawJetStream(t, to)
 	t.Cleanup(func() { removeSystem(t, js, prefix) })

@@ -119,7 +119,7 @@ func delayed(t testing.TB, n int, most time.Duration) []time.Duration {
 
 func TestThousandsOfDelayedMessagesAreNotEarly(t *testing.T) {
 	t.Parallel()
-	n := racetest.Size(10_000, 2_000)
+	n := racetest.Short(racetest.Size(10_000, 2_000), 1_000)
 	late := delayed(t, n, 5*time.Second)
 	t.Logf("%d messages, late by: p50 %v, p99 %v, most %v", len(late), late[n/2], late[n*99/100], late[n-1])
 	if late[0] < 0 {
@@ -182,7 +182,7 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 			t.Fatal(err)
 		}
 	}
-	const rounds = 20
+	rounds := racetest.Short(20, 8)
 	waiting := int64(0)
 	for n := range rounds {
 		publish(timers(n, false))
@@ -198,7 +198,7 @@ func TestWithdrawnTimersAreForgotten(t *testing.T) { // not parallel: it counts 
 		t.Error("that is too little: it is somewhere else")
 	}
 	// Its tables stay as large as they were, and grow by themselves depending on their random seed:
-	// by less than half. If it remembered them, they would take twenty times as much.
+	// by less than half. If it remembered them, they would take a multiple, one for each round.
 	if left > 2*waiting {
 		t.Error("they are remembered")
 	}

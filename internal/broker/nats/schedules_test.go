@@ -16,6 +16,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -121,7 +122,7 @@ func TestADroppedScheduleStaysDropped(t *testing.T) {
 	people, orchestrator := natstest.Connect(t, s, natsbroker.Config{Partitions: 1}),
 		natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
 	js := rawJetStream(t, s)
-	for try := range 200 {
+	for try := range racetest.Short(200, 40) {
 		if err := people.PutSchedule(t.Context(), everySecond("@every 1h")); err != nil {
 			t.Fatal(err)
 		}
