@@ -199,7 +199,7 @@ func changePartitions(t *T) {
 
 func manyPublish(t *T) {
 	publishers, calls, each := racetest.Short(24, 8), racetest.Short(4, 2), racetest.Size(250, 60)
-	large := racetest.Short(50, 7) // one of so many is; together they are more than what may be in flight
+	large := racetest.Short(50, 7) // one in so many; together they exceed the window
 	b := t.bus()
 	r := t.receive(b)
 	var all sync.WaitGroup
