@@ -58,10 +58,13 @@ func demonstrate(t *testing.T) (*memory, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "rondo")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program,
-		"./cmd/rondo").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+	program := os.Getenv("RONDO_TEST_BINARY") // the command line, where a whole run builds it once
+	if program == "" {
+		program = filepath.Join(dir, "rondo")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program,
+			"./cmd/rondo").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, out)
+		}
 	}
 	data := filepath.Join(dir, "data")
 	stop, err := dev(ctx, program, data)

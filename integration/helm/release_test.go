@@ -3,6 +3,7 @@ package helm
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -82,9 +83,13 @@ func TestReleaseWorks(t *testing.T) {
 	}
 }
 
-// buildProgram builds the command line.
+// buildProgram builds the command line, unless RONDO_TEST_BINARY names it: a whole run builds it
+// once.
 func buildProgram(t *testing.T) string {
 	t.Helper()
+	if program := os.Getenv("RONDO_TEST_BINARY"); program != "" {
+		return program
+	}
 	program := filepath.Join(t.TempDir(), "rondo")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", program,
 		"./cmd/rondo").CombinedOutput(); err != nil {
