@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/jobs"
@@ -25,18 +26,15 @@ func allocated(do func()) int {
 	return int((after.TotalAlloc - before.TotalAlloc) >> 20)
 }
 
-// lockFor is how long locks last, in seconds: reading 50 MiB takes a slow machine more than the
-// default of a minute.
-const lockFor = 300 // the maximum
-
-// large opens a store with a queue of 200 jobs of 256 KiB: 50 MiB.
+// large opens a store with a queue of 200 jobs of 256 KiB: 50 MiB. Its clock stands still, so that
+// no lock expires while a slow machine reads them.
 func large(t *testing.T) jobs.Store {
-	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
+	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Now: newClock().now, Log: silence})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	do(t, db.Queues(), jobs.Configure{Settings: jobs.Settings{TTL: lockFor}})
+	do(t, db.Queues(), jobs.Configure{})
 	data := json.RawMessage(`"` + strings.Repeat("x", 256<<10-2) + `"`)
 	for range 200 {
 		do(t, db.Queues(), jobs.Push{Jobs: []jobs.NewJob{{Data: data}}})
@@ -74,7 +72,7 @@ func TestAttackReadAhead(t *testing.T) {
 // TestAttackDead: a page of dead jobs takes as much memory as its answer, not as all of them.
 func TestAttackDead(t *testing.T) {
 	store := large(t)
-	do(t, store, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, TTL: lockFor}})
+	do(t, store, jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1}})
 	do(t, store, jobs.Pop{Count: 200, LockID: "a"})
 	do(t, store, jobs.Return{LockID: "a"})
 	s, end := serve(t, store, jobserver.Config{})
@@ -130,39 +128,37 @@ func (c *counting) AfterFunc(f func()) func() bool {
 	}
 }
 
-// TestAttackStarterLeak: a rate that is used up leaves nothing behind.
+// TestAttackStarterLeak: a rate that is used up leaves nothing behind, and a rate that allows nothing
+// more has the Starter look no more often than usual. The test has virtual time.
 func TestAttackStarterLeak(t *testing.T) {
 	for _, most := range []float64{100, 1e-12} {
-		db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		store := &looked{Store: db.Queues(), often: make(chan struct{})}
-		var items []jobs.NewJob
-		for range 1000 {
-			items = append(items, jobs.NewJob{Data: json.RawMessage("1")})
-		}
-		do(t, store, jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil",
-			MaxPerSecond: most}}})
-		do(t, store, jobs.Push{Jobs: items})
-		st := jobserver.NewStarter(store, newBroker(),
-			jobserver.StarterConfig{Logger: silence, Every: 100 * time.Millisecond})
-		ctx := &counting{Context: context.Background(), done: make(chan struct{})}
-		ended, begun := make(chan error), time.Now()
-		go func() { ended <- st.Run(ctx) }()
-		<-store.often
-		took := time.Since(begun)
-		t.Logf("max_per_second %v: started %d, functions that wait for the end %d, %d looks took %v", most,
-			st.Counts().Started, ctx.those.Load(), oftenLooks, took)
-		if n := ctx.those.Load(); n > 20 {
-			t.Errorf("max_per_second %v: after %d looks, %d functions wait for the end", most, oftenLooks, n)
-		}
-		if most < 1 && took < oftenLooks/4*100*time.Millisecond {
-			t.Errorf("max_per_second %v: %d looks took %v only", most, oftenLooks, took)
-		}
-		close(ctx.done)
-		<-ended
+		synctest.Test(t, func(t *testing.T) {
+			const every = 100 * time.Millisecond
+			store := &looked{Store: inMemory(t), often: make(chan struct{})}
+			var items []jobs.NewJob
+			for range 1000 {
+				items = append(items, jobs.NewJob{Data: json.RawMessage("1")})
+			}
+			do(t, store, jobs.Configure{Settings: jobs.Settings{Start: &jobs.Start{Orchestration: "fulfil",
+				MaxPerSecond: most}}})
+			do(t, store, jobs.Push{Jobs: items})
+			st := jobserver.NewStarter(store, newBroker(), jobserver.StarterConfig{Logger: silence, Every: every})
+			ctx := &counting{Context: context.Background(), done: make(chan struct{})}
+			ended, begun := make(chan error), time.Now()
+			go func() { ended <- st.Run(ctx) }()
+			<-store.often
+			took := time.Since(begun)
+			t.Logf("max_per_second %v: started %d, functions that wait for the end %d, %d looks took %v", most,
+				st.Counts().Started, ctx.those.Load(), oftenLooks, took)
+			if n := ctx.those.Load(); n > 20 {
+				t.Errorf("max_per_second %v: after %d looks, %d functions wait for the end", most, oftenLooks, n)
+			}
+			if most < 1 && took < oftenLooks/4*every {
+				t.Errorf("max_per_second %v: %d looks took %v only", most, oftenLooks, took)
+			}
+			close(ctx.done)
+			<-ended
+		})
 	}
 }
 
