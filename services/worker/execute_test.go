@@ -72,7 +72,7 @@ func obedient(d activity.Definition[string, string], calls chan call) activity.B
 
 func TestWorkIsExecutedAndAnswered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	infos := make(chan activity.ExecutionInfo, 1)
 	r := w.start(worker.Config{ID: "w-1"}, echo.Bind(func(ctx context.Context, s string) (string, error) {
 		infos <- activity.Info(ctx)
@@ -107,7 +107,7 @@ func TestWorkIsExecutedAndAnswered(t *testing.T) {
 
 func TestWhatAnActivityMayDoWrong(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	w.start(worker.Config{Slots: 1},
 		echo.Bind(func(_ context.Context, s string) (string, error) {
 			switch s {
@@ -160,30 +160,31 @@ func TestWhatAnActivityMayDoWrong(t *testing.T) {
 
 func TestALeaseIsExtendedWhileWorkGoesOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	calls := make(chan call, 10)
-	w.start(worker.Config{}, held(block, calls))
-	w.start(worker.Config{}, held(block, calls))
-	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
-	c := receive(t, calls, "the activity is called")
-	select {
-	case <-calls:
-		t.Error("the work was handed out again while it was being done")
-	case <-time.After(2 * w.wait):
-	}
-	c.done("y")
-	if _, result := w.done(); result != `"y"` {
-		t.Errorf("got %s", result)
-	}
-	w.settled(broker.TaskQueueName{Activity: "block"})
-	if c.ctx.Err() == nil {
-		t.Error("its context does not end when it has returned")
-	}
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		calls := make(chan call, 10)
+		w.start(worker.Config{}, held(block, calls))
+		w.start(worker.Config{}, held(block, calls))
+		w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
+		c := receive(t, calls, "the activity is called")
+		select {
+		case <-calls:
+			t.Error("the work was handed out again while it was being done")
+		case <-time.After(2 * w.wait):
+		}
+		c.done("y")
+		if _, result := w.done(); result != `"y"` {
+			t.Errorf("got %s", result)
+		}
+		w.settled(broker.TaskQueueName{Activity: "block"})
+		if c.ctx.Err() == nil {
+			t.Error("its context does not end when it has returned")
+		}
+	})
 }
 
 func TestWorkOfAWorkerThatDiesIsExecutedElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHastyWorld(t)
 	calls, others := make(chan call, 1), make(chan call, 1)
 	r := w.start(worker.Config{ID: "first"}, held(block, calls))
 	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`),
@@ -230,7 +231,7 @@ func (w *world) note(instance string) []byte {
 
 func TestWorkThatIsHandedOutTwiceIsJoined(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	calls := make(chan call, 10)
 	w.start(worker.Config{}, held(block, calls))
 	m := w.message("i", &events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
@@ -262,7 +263,7 @@ func TestWorkThatIsHandedOutTwiceIsJoined(t *testing.T) {
 
 func TestWorkThatCannotBeReadIsPutAside(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	dead := w.deadLetters()
 	w.start(worker.Config{Slots: 1}, echoing())
 	good := w.message("good", &events.Task{Activity: "echo", Input: codec.Payload(`"x"`)})
@@ -334,7 +335,7 @@ func (b *refusing) Publish(ctx context.Context, messages ...events.Wire) error {
 
 func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	b := &refusing{w.connect(), func(m events.Wire) error {
 		if len(m.Body) > 1000 {
 			return errors.New("maximum payload exceeded")
@@ -368,7 +369,7 @@ func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 
 func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	dead := w.deadLetters()
 	b := &refusing{w.connect(), func(m events.Wire) error {
 		if strings.HasPrefix(m.Subject, "rondo.task-done.") || strings.HasPrefix(m.Subject, "rondo.task-failed.") {
@@ -402,7 +403,7 @@ func (b *forgetful) StoreDeadLetter(ctx context.Context, d broker.Delivery, why 
 // nacks the task, and dead-letters it at its redelivery.
 func TestUnsendableResultIsRedelivered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newPatientWorld(t)
 	dead := w.deadLetters()
 	b := &forgetful{refusing: &refusing{w.connect(), func(m events.Wire) error {
 		if strings.HasPrefix(m.Subject, "rondo.task-done.") || strings.HasPrefix(m.Subject, "rondo.task-failed.") {
@@ -421,7 +422,7 @@ func TestUnsendableResultIsRedelivered(t *testing.T) {
 
 func TestWhatCannotBePublishedGoesBackWhenTheWorkerEnds(t *testing.T) {
 	t.Parallel()
-	w := worldWith(t, 12*patience)
+	w := newPatientWorld(t)
 	stuck := make(chan struct{}, 10)
 	b := &blocking{w.connect(), stuck}
 	r := &running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)}

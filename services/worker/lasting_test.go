@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -42,7 +43,7 @@ func (w *world) kept(done <-chan error) {
 // passed checks how many tasks were delivered directly, and how many were stored after all.
 func (w *world) passed(done, stored uint64) {
 	w.t.Helper()
-	if is := w.bus.Traffic(); is.Direct != done || is.DirectRefused != stored {
+	if is := w.bus.(*natsbroker.Bus).Traffic(); is.Direct != done || is.DirectRefused != stored {
 		w.t.Errorf("%d were passed on, %d stored after all; want %d and %d", is.Direct, is.DirectRefused, done, stored)
 	}
 }
@@ -115,24 +116,35 @@ func TestSomeWorkIsNotPassed(t *testing.T) {
 // it over to the one that executes it.
 func TestDirectTaskThatLastsStaysWhereItIs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	calls, others := make(chan call, 10), make(chan call, 10)
-	w.start(worker.Config{ID: "w-1", Slots: 1}, held(block, calls))
-	kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
-	c := receive(t, calls, "it is begun")
-	w.start(worker.Config{ID: "w-2"}, held(block, others))
-	w.kept(kept)
-	w.passed(0, 1)
-	w.stored(1)
-	w.nothing(2 * w.wait) // longer than the ack wait: no other worker gets it
-	c.done("y")
-	if _, result := w.done(); result != `"y"` {
-		t.Errorf("got %s", result)
+	test := func(t *testing.T, w *world, lasts time.Duration) {
+		calls, others := make(chan call, 10), make(chan call, 10)
+		w.start(worker.Config{ID: "w-1", Slots: 1}, held(block, calls))
+		kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
+		c := receive(t, calls, "it is begun")
+		w.start(worker.Config{ID: "w-2"}, held(block, others))
+		w.kept(kept)
+		if w.server != nil { // the simulated broker does not count
+			w.passed(0, 1)
+		}
+		w.stored(1)
+		w.nothing(lasts)
+		c.done("y")
+		if _, result := w.done(); result != `"y"` {
+			t.Errorf("got %s", result)
+		}
+		w.settled(broker.TaskQueueName{Activity: "block"})
+		if len(calls)+len(others) > 0 {
+			t.Error("it was executed twice")
+		}
 	}
-	w.settled(broker.TaskQueueName{Activity: "block"})
-	if len(calls)+len(others) > 0 {
-		t.Error("it was executed twice")
-	}
+	t.Run("for a moment", func(t *testing.T) {
+		t.Parallel()
+		test(t, newPatientWorld(t), time.Second)
+	})
+	t.Run("for longer than the ack wait", func(t *testing.T) {
+		t.Parallel()
+		inVirtualTime(t, func(t *testing.T, w *world) { test(t, w, 2*w.wait) })
+	})
 }
 
 // lastsAt delivers tasks directly to workers, and stores none of them. When all executions take
@@ -217,7 +229,7 @@ func TestDirectTaskOfAWorkerThatDies(t *testing.T) {
 	}{"soon": {false, "w-2"}, "when it was stored": {true, "w-2"}, "and the next has the same name": {true, "w-1"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newHastyWorld(t)
 			calls, again := make(chan call, 10), make(chan call, 10)
 			first := w.start(worker.Config{ID: "w-1", Slots: 1}, held(block, calls))
 			kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
@@ -246,7 +258,7 @@ func TestDirectTaskOfAWorkerThatEnds(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls, again := make(chan call, 10), make(chan call, 10)
-	first := w.start(worker.Config{ID: "w-1"}, obedient(block, calls))
+	first := w.start(worker.Config{ID: "w-1", CancelGrace: patience}, obedient(block, calls))
 	kept := w.pass("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 	receive(t, calls, "it is begun")
 	if err := first.drain(t); err != nil {

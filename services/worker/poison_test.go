@@ -15,7 +15,7 @@ import (
 
 func TestWorkThatNoWorkerSurvivesIsPoison(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHastyWorld(t)
 	dead := w.deadLetters()
 	calls := make(chan call, 10)
 	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Heartbeat: codec.Payload("7")})

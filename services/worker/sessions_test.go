@@ -66,21 +66,22 @@ func TestAnActivitySeesItsSession(t *testing.T) {
 
 func TestASessionMovesWhenItsWorkerDies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	calls, others := make(chan call, 10), make(chan call, 10)
-	first := w.start(worker.Config{ID: "w-1"}, held(block, calls))
-	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: "s"})
-	c := receive(t, calls, "the first worker has the session")
-	w.start(worker.Config{ID: "w-2"}, held(block, others))
-	first.kill()
-	again := receive(t, others, "the second worker has the session and its work")
-	again.done("y")
-	w.done()
-	if owner, err := w.bus.Owner(t.Context(), "s"); owner != "w-2" || err != nil {
-		t.Errorf("the session is with %q, %v", owner, err)
-	}
-	w.settled(broker.TaskQueueName{Activity: "block"})
-	c.done("too late")
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		calls, others := make(chan call, 10), make(chan call, 10)
+		first := w.start(worker.Config{ID: "w-1"}, held(block, calls))
+		w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: "s"})
+		c := receive(t, calls, "the first worker has the session")
+		w.start(worker.Config{ID: "w-2"}, held(block, others))
+		first.kill()
+		again := receive(t, others, "the second worker has the session and its work")
+		again.done("y")
+		w.done()
+		if owner, err := w.bus.Owner(t.Context(), "s"); owner != "w-2" || err != nil {
+			t.Errorf("the session is with %q, %v", owner, err)
+		}
+		w.settled(broker.TaskQueueName{Activity: "block"})
+		c.done("too late")
+	})
 }
 
 func TestASessionMovesAtOnceWhenItsWorkerDrains(t *testing.T) {
@@ -104,7 +105,7 @@ func TestASessionMovesAtOnceWhenItsWorkerDrains(t *testing.T) {
 
 func TestASessionOutlivesItsWorkerOfTheSameName(t *testing.T) {
 	t.Parallel()
-	w := newSessionWorld(t)
+	w := newPatientWorld(t)
 	if _, err := w.bus.Acquire(t.Context(), "s", "w-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,29 +118,30 @@ func TestASessionOutlivesItsWorkerOfTheSameName(t *testing.T) {
 
 func TestASessionIsRenewedAndGivenUpWhenItIsIdle(t *testing.T) {
 	t.Parallel()
-	w := newPatientWorld(t)
-	calls := make(chan call, 1)
-	r := w.start(worker.Config{ID: "w-1", SessionIdle: 300 * time.Millisecond}, held(block, calls))
-	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: "s"})
-	c := receive(t, calls, "the activity is called")
-	end := time.After(2500 * time.Millisecond) // the lease is 1.5 s
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for over := false; !over; {
-		select {
-		case <-end:
-			over = true
-		case <-tick.C:
-			if owner, err := w.bus.Owner(t.Context(), "s"); owner != "w-1" || err != nil {
-				t.Fatalf("the session is with %q, %v", owner, err)
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		calls := make(chan call, 1)
+		r := w.start(worker.Config{ID: "w-1", SessionIdle: 300 * time.Millisecond}, held(block, calls))
+		w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), Session: "s"})
+		c := receive(t, calls, "the activity is called")
+		end := time.After(w.lease * 5 / 3)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for over := false; !over; {
+			select {
+			case <-end:
+				over = true
+			case <-tick.C:
+				if owner, err := w.bus.Owner(t.Context(), "s"); owner != "w-1" || err != nil {
+					t.Fatalf("the session is with %q, %v", owner, err)
+				}
 			}
 		}
-	}
-	c.done("y")
-	w.done()
-	w.until("the session is given up", func() bool {
-		owner, err := w.bus.Owner(t.Context(), "s")
-		return owner == "" && err == nil && len(r.Status().Sessions) == 0
+		c.done("y")
+		w.done()
+		w.until("the session is given up", func() bool {
+			owner, err := w.bus.Owner(t.Context(), "s")
+			return owner == "" && err == nil && len(r.Status().Sessions) == 0
+		})
 	})
 }
 
@@ -189,7 +191,7 @@ func TestAWorkerWithoutSessionsLeavesThemToOthers(t *testing.T) {
 // A handover needs a slot like all tasks: those that exceed the owner's slots wait.
 func TestManyHandoversShareTheSlots(t *testing.T) {
 	t.Parallel()
-	w := newSessionWorld(t)
+	w := newPatientWorld(t)
 	var all gauge
 	counting := echo.Bind(func(ctx context.Context, _ string) (string, error) {
 		all.enter()

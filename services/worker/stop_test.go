@@ -26,7 +26,7 @@ import (
 // the notification can end the activity sooner.
 func TestWithdrawnWorkStopsAtOnce(t *testing.T) {
 	t.Parallel()
-	w := worldWith(t, 12*patience)
+	w := newPatientWorld(t)
 	calls := make(chan call, 1)
 	w.start(worker.Config{}, obedient(block, calls))
 	work := events.Task{Activity: "block", Input: codec.Payload(`"x"`)}
@@ -93,7 +93,7 @@ func (deaf) Withdrawals([]string, func(string)) (func(), error) { return func() 
 
 func TestAWithdrawalThatWasMissedIsNoticed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHastyWorld(t)
 	calls := make(chan call, 1)
 	b := deaf{w.connect()}
 	w.runs(&running{Worker: w.make(b, worker.Config{}, obedient(block, calls)), bus: b.Bus, err: make(chan error, 1)})
@@ -147,49 +147,50 @@ func TestWorkThatIsWithdrawnWhileItWaitsIsNotBegun(t *testing.T) {
 
 func TestTimeLimits(t *testing.T) {
 	t.Parallel()
-	w := newPatientWorld(t)
-	calls := make(chan call, 1)
-	w.start(worker.Config{}, obedient(block, calls))
-	tests := []struct {
-		work   events.Task
-		within time.Duration // from the moment of its publishing
-		want   string
-		text   string
-	}{
-		{events.Task{StartToClose: time.Second}, 0, failure.TimeoutStartToClose, "it took longer than 1s"},
-		{events.Task{StartToClose: time.Minute, HeartbeatTimeout: time.Second}, 0, failure.TimeoutHeartbeat,
-			"it gave no heartbeat for 1s"},
-		{events.Task{StartToClose: time.Minute}, 3 * time.Second, failure.TimeoutScheduleToClose,
-			"it was not done within its time limit from schedule to close"},
-	}
-	for i, tt := range tests {
-		tt.work.Activity, tt.work.Input, tt.work.Ref = "block", codec.Payload(`"x"`),
-			events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}
-		if tt.within > 0 {
-			tt.work.Deadline = time.Now().Add(tt.within) // on a slow machine it is begun in time all the same
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		calls := make(chan call, 1)
+		w.start(worker.Config{}, obedient(block, calls))
+		tests := []struct {
+			work   events.Task
+			within time.Duration // from the moment of its publishing
+			want   string
+			text   string
+		}{
+			{events.Task{StartToClose: time.Second}, 0, failure.TimeoutStartToClose, "it took longer than 1s"},
+			{events.Task{StartToClose: time.Minute, HeartbeatTimeout: time.Second}, 0, failure.TimeoutHeartbeat,
+				"it gave no heartbeat for 1s"},
+			{events.Task{StartToClose: time.Minute}, 3 * time.Second, failure.TimeoutScheduleToClose,
+				"it was not done within its time limit from schedule to close"},
 		}
-		w.send("i", tt.work)
-		c := receive(t, calls, "the activity is called")
-		if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
-			t.Error(err)
+		for i, tt := range tests {
+			tt.work.Activity, tt.work.Input, tt.work.Ref = "block", codec.Payload(`"x"`),
+				events.Ref{Incarnation: incarnation, Execution: 1, Event: int64(i + 2)}
+			if tt.within > 0 {
+				tt.work.Deadline = time.Now().Add(tt.within) // on a slow machine it is begun in time all the same
+			}
+			w.send("i", tt.work)
+			c := receive(t, calls, "the activity is called")
+			if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
+				t.Error(err)
+			}
+			_, failed := w.failed()
+			if e := failed.Error; e.Kind != failure.Timeout || e.Type != tt.want || e.Message != tt.text ||
+				string(failed.Heartbeat) != `"page 7"` {
+				t.Errorf("got %+v with heartbeat %s", e, failed.Heartbeat)
+			}
+			if cause := context.Cause(c.ctx); !errors.Is(cause, &failure.Error{Kind: failure.Timeout, Type: tt.want}) {
+				t.Errorf("%s: the cause is %v", tt.want, cause)
+			}
 		}
-		_, failed := w.failed()
-		if e := failed.Error; e.Kind != failure.Timeout || e.Type != tt.want || e.Message != tt.text ||
-			string(failed.Heartbeat) != `"page 7"` {
-			t.Errorf("got %+v with heartbeat %s", e, failed.Heartbeat)
-		}
-		if cause := context.Cause(c.ctx); !errors.Is(cause, &failure.Error{Kind: failure.Timeout, Type: tt.want}) {
-			t.Errorf("%s: the cause is %v", tt.want, cause)
-		}
-	}
-	w.settled(broker.TaskQueueName{Activity: "block"})
+		w.settled(broker.TaskQueueName{Activity: "block"})
+	})
 }
 
 // Workers answer discovery requests with their tasks and their problems.
 func TestWorkersTellWhatTheyHave(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	calls := make(chan call, 2)
+	calls, before := make(chan call, 2), time.Now()
 	w.start(worker.Config{ID: "a", Build: "shop 1.2", Slots: 1}, held(block, calls), echoing())
 	w.start(worker.Config{ID: "b", Tags: worker.Tags("gpu")}, echoing())
 	work := events.Task{Activity: "block", Input: codec.Payload(`"x"`), Attempt: 3}
@@ -208,7 +209,7 @@ func TestWorkersTellWhatTheyHave(t *testing.T) {
 	}
 	a, b := all[0], all[1]
 	if a.Kind != process.Worker || a.ID != "a" || a.Build != "shop 1.2" || a.Problem != "" || a.Works.Used != 1 ||
-		a.Works.Slots != 1 || a.Began.After(a.Now) || time.Since(a.Began) > time.Hour ||
+		a.Works.Slots != 1 || a.Began.After(a.Now) || a.Began.Before(before) || a.Now.After(time.Now()) ||
 		!slices.Equal(a.Works.Activities, []string{"block", "echo"}) || len(a.Works.Queues) != 2 {
 		t.Errorf("a says %+v", a)
 	}
@@ -226,23 +227,24 @@ func TestWorkersTellWhatTheyHave(t *testing.T) {
 
 func TestHeartbeatsKeepAnActivityGoing(t *testing.T) {
 	t.Parallel()
-	w := newPatientWorld(t)
-	const limit = 400 * time.Millisecond
-	w.start(worker.Config{}, block.Bind(func(ctx context.Context, s string) (string, error) {
-		tick := time.NewTicker(limit / 8)
-		defer tick.Stop()
-		for i := range 16 {
-			<-tick.C
-			if err := activity.Heartbeat(ctx, i); err != nil {
-				return "", err
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		const limit = 400 * time.Millisecond
+		w.start(worker.Config{}, block.Bind(func(ctx context.Context, s string) (string, error) {
+			tick := time.NewTicker(limit / 8)
+			defer tick.Stop()
+			for i := range 16 {
+				<-tick.C
+				if err := activity.Heartbeat(ctx, i); err != nil {
+					return "", err
+				}
 			}
+			return s, nil
+		}))
+		w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), HeartbeatTimeout: limit})
+		if _, result := w.done(); result != `"x"` {
+			t.Errorf("got %s", result)
 		}
-		return s, nil
-	}))
-	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`), HeartbeatTimeout: limit})
-	if _, result := w.done(); result != `"x"` {
-		t.Errorf("got %s", result)
-	}
+	})
 }
 
 func TestATimeLimitDoesNotWaitForWhoIgnoresIt(t *testing.T) {
@@ -344,7 +346,7 @@ func TestADrainLetsWhatRunsFinish(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls := make(chan call, 1)
-	r := w.start(worker.Config{ShutdownTimeout: time.Minute}, held(block, calls), echoing())
+	r := w.start(worker.Config{ShutdownTimeout: 2 * patience}, held(block, calls), echoing())
 	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 	c := receive(t, calls, "the activity is called")
 	r.stop()
@@ -375,7 +377,7 @@ func TestADrainGivesBackWhatDoesNotFinish(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
 	calls := make(chan call, 2)
-	r := w.start(worker.Config{}, obedient(block, calls))
+	r := w.start(worker.Config{CancelGrace: patience}, obedient(block, calls))
 	w.send("i", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
 	c := receive(t, calls, "the activity is called")
 	if err := activity.Heartbeat(c.ctx, "page 7"); err != nil {
@@ -428,7 +430,7 @@ func TestADrainUnderLoadLosesNothing(t *testing.T) {
 		messages = append(messages, w.message("i", &work))
 	}
 	w.publish(messages...)
-	r := w.start(worker.Config{Slots: 8, ShutdownTimeout: time.Minute}, echoing())
+	r := w.start(worker.Config{Slots: 8, ShutdownTimeout: 2 * patience}, echoing())
 	seen := make(map[string]bool)
 	for range n / 10 {
 		_, result := w.done()

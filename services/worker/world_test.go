@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/slowtest"
@@ -34,54 +36,89 @@ const (
 // world is a broker with its clients; the test itself is the orchestrator.
 type world struct {
 	t      testing.TB
-	server *embedded.Server
-	bus    *natsbroker.Bus
+	server *embedded.Server // nil: the broker is simulated
+	open   func() bus       // makes another connection
+	bus    bus
 	wait   time.Duration
 	lease  time.Duration       // of sessions
 	came   chan events.Message // what workers have published
 	log    *logs
 }
 
-// newWorld starts a broker whose tasks have an ack wait of a second and a half.
-func newWorld(t testing.TB) *world { return worldWith(t, 1500*time.Millisecond) }
-
-// newPatientWorld starts one that does not redeliver a task only because the machine is busy.
-func newPatientWorld(t testing.TB) *world { return worldWith(t, 30*time.Second) }
-
-// newSessionWorld starts a patient one in which no session expires because the machine is busy.
-func newSessionWorld(t testing.TB) *world { return worldOf(t, 30*time.Second, 2*patience) }
-
-func worldWith(t testing.TB, wait time.Duration) *world {
-	return worldOf(t, wait, 1500*time.Millisecond)
+// bus is a connection to NATS or to a simulated broker.
+type bus interface {
+	worker.Broker
+	broker.Inbox
+	Close() error
 }
 
+// short is an ack wait and a lease for tests in which a worker dies: the test waits until it has
+// expired. On a slow machine it may expire sooner, while a worker lives.
+const short = 1500 * time.Millisecond
+
+// newHastyWorld starts a broker that soon redelivers the tasks of a worker that dies. A test must
+// allow a redelivery to a worker that lives, but is late.
+func newHastyWorld(t testing.TB) *world { return worldOf(t, short, short) }
+
+// newPatientWorld starts one in which no ack wait and no session expires while a test waits. So a
+// slow machine causes no redelivery.
+func newPatientWorld(t testing.TB) *world { return worldOf(t, 2*patience, 2*patience) }
+
+// worldOf starts NATS with an ack wait of tasks, and a lease of sessions.
 func worldOf(t testing.TB, wait, lease time.Duration) *world {
 	t.Helper()
-	w := &world{t: t, wait: wait, lease: lease, came: make(chan events.Message, 100_000), log: &logs{t: t}}
+	w := newWorld(t, wait, lease)
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.server = server
 	t.Cleanup(func() { _ = server.Close() })
-	w.bus = w.connect()
+	w.begins(func() bus { return w.connect() })
+	return w
+}
+
+// inVirtualTime runs a test with a simulated broker and virtual time, which passes only while all
+// goroutines wait. So each moment is exact, however slow the machine is.
+func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 30*time.Second, 30*time.Second)
+		b := brokersim.NewBroker(brokersim.Options{Partitions: 2, InboxAckWait: w.wait, TaskAckWait: w.wait,
+			MemberLease: w.lease, SessionLease: w.lease})
+		w.begins(func() bus {
+			c := brokersim.Connect(b, nil)
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		})
+		test(t, w)
+	})
+}
+
+func newWorld(t testing.TB, wait, lease time.Duration) *world {
+	return &world{t: t, wait: wait, lease: lease, came: make(chan events.Message, 100_000), log: &logs{t: t}}
+}
+
+// begins connects the test, which receives the messages of the workers until it ends.
+func (w *world) begins(open func() bus) {
+	w.t.Helper()
+	w.open = open
+	w.bus = open()
 	ctx, cancel := context.WithCancel(context.Background())
 	var receivers sync.WaitGroup
 	partitions, err := w.bus.Partitions(ctx)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	for _, p := range partitions.All() {
 		receivers.Go(func() { _ = w.bus.Receive(ctx, p, w.receive) })
 	}
-	t.Cleanup(func() {
+	w.t.Cleanup(func() {
 		cancel()
 		receivers.Wait()
 	})
-	return w
 }
 
-// connect makes another connection.
+// connect makes another connection to NATS.
 func (w *world) connect() *natsbroker.Bus {
 	w.t.Helper()
 	b, err := natsbroker.Connect(context.Background(), natsbroker.Config{
@@ -223,7 +260,7 @@ func (w *world) until(what string, is func() bool) {
 // running is a running worker.
 type running struct {
 	*worker.Worker
-	bus  *natsbroker.Bus
+	bus  bus
 	stop context.CancelFunc
 	err  chan error
 }
@@ -231,10 +268,10 @@ type running struct {
 // start runs a worker with a connection of its own until the test ends.
 func (w *world) start(c worker.Config, bindings ...activity.Binding) *running {
 	w.t.Helper()
-	return w.startOn(w.connect(), c, bindings...)
+	return w.startOn(w.open(), c, bindings...)
 }
 
-func (w *world) startOn(b *natsbroker.Bus, c worker.Config, bindings ...activity.Binding) *running {
+func (w *world) startOn(b bus, c worker.Config, bindings ...activity.Binding) *running {
 	w.t.Helper()
 	r := &running{Worker: w.make(b, c, bindings...), bus: b, err: make(chan error, 1)}
 	w.runs(r)
