@@ -3,6 +3,7 @@ package integration_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -360,30 +361,66 @@ func TestLostAcknowledgement(t *testing.T) {
 	})
 }
 
+// failures lets the first calls fail, and checks that no call is repeated too soon.
+type failures struct {
+	t        *testing.T
+	what     string
+	left     int
+	mu       sync.Mutex
+	earliest map[string]time.Time // when each object may be tried again
+}
+
+func newFailures(t *testing.T, what string) *failures {
+	return &failures{t: t, what: what, left: 4, earliest: make(map[string]time.Time)}
+}
+
+// leastDelay is less than all delays before a repetition.
+const leastDelay = 200 * time.Millisecond
+
+func (f *failures) fail(objects ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	for _, o := range objects {
+		if now.Before(f.earliest[o]) {
+			f.t.Errorf("%s %q: repeated %v after a failure, want at least %v", f.what, o,
+				leastDelay-f.earliest[o].Sub(now), leastDelay)
+		}
+	}
+	if f.left == 0 {
+		return nil
+	}
+	f.left--
+	for _, o := range objects {
+		f.earliest[o] = now.Add(leastDelay)
+	}
+	return &history.Error{Class: history.Retry, Op: "made up", Err: errors.New("made up")}
+}
+
+// used checks that all failures have happened.
+func (f *failures) used() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left > 0 {
+		f.t.Errorf("%s: %d were to fail, and were not tried", f.what, f.left)
+	}
+}
+
 // TestReceivingAndReadingFailForAWhile: receiving and loading fail a few times. The orchestrator
-// then processes every message of that time, and it retries with a backoff.
+// then processes every message of that time, and it retries after a delay.
 func TestReceivingAndReadingFailForAWhile(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
 		v := s.prepare()
-		var subscriptions, loads atomic.Int32
-		failing := func(n *atomic.Int32) func() error {
-			return func() error {
-				if n.Add(1) <= 4 {
-					return &history.Error{Class: history.Retry, Op: "made up", Err: errors.New("made up")}
-				}
-				return nil
-			}
-		}
-		v.broker.onSubscribe, v.store.onLoad = failing(&subscriptions), failing(&loads)
-		begun := time.Now()
+		subscriptions, loads := newFailures(t, "subscription"), newFailures(t, "load")
+		v.broker.onSubscribe = func(partition int) error { return subscriptions.fail(fmt.Sprint(partition)) }
+		v.store.onLoad = func(ids []string) error { return loads.fail(ids...) }
 		v.start()
 		// the orchestrator must load this instance
 		s.say(events.Message{ID: "e", Instance: "nobody", Content: &events.EventRaised{Name: "approval"}})
 		s.start("sleeper", "i", 1)
 		s.completed("i", "slept")
 		s.journal.await("acknowledged rondo.event.approval.nobody", 1)
-		if n, most := subscriptions.Load()+loads.Load(), int32(20+20*time.Since(begun)/time.Second); n > most {
-			t.Errorf("it was tried %d times, want at most %d", n, most)
-		}
+		subscriptions.used()
+		loads.used()
 	})
 }

@@ -101,7 +101,7 @@ type probe struct {
 	dead    atomic.Bool
 	// onSubscribe, if set, is called before a partition is received from; an error of its is why
 	// that fails.
-	onSubscribe func() error
+	onSubscribe func(partition int) error
 	// onReceive, if set, is called when a message arrives, before it is processed.
 	onReceive func(broker.Delivery)
 	// onPublish, if set, is called before something is published, afterPublish after it was.
@@ -118,7 +118,7 @@ func (p *probe) cut() { p.dead.Store(true) }
 
 func (p *probe) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
 	if p.onSubscribe != nil {
-		if err := p.onSubscribe(); err != nil {
+		if err := p.onSubscribe(partition); err != nil {
 			return err
 		}
 	}
@@ -228,13 +228,13 @@ type probedStore struct {
 	// After an error of before, nothing is committed.
 	before, after func(history.Batch) error
 	// onLoad, if set, is called before instances are read; an error of its is why that fails.
-	onLoad func() error
+	onLoad func(ids []string) error
 }
 
 func (s *probedStore) Load(ctx context.Context, ids []string,
 	admit func(string, round.Row) bool) ([]round.Known, error) {
 	if s.onLoad != nil {
-		if err := s.onLoad(); err != nil {
+		if err := s.onLoad(ids); err != nil {
 			return nil, err
 		}
 	}

@@ -37,10 +37,10 @@ func TestEverythingTwiceOnTwoOrchestratorsAndTwoWorkers(t *testing.T) {
 }
 
 // TestPartitionsMoveWhenAnOrchestratorIsKilled starts 1, 2 and 4 orchestrators, kills one of four,
-// and has another one leave in order, while there is work all the time.
+// and has another one leave in order, while there is work all the time. How soon the partitions
+// move is tested in services/orchestrator/ownership, in virtual time.
 func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
-	p := aloneOnProcesses(t)
-	machine := slowtest.Begin(t)
+	p := onProcesses(t)
 	p.run("worker", "worker")
 	var running []*process
 	add := func() {
@@ -65,12 +65,7 @@ func TestPartitionsMoveWhenAnOrchestratorIsKilled(t *testing.T) {
 	running[0].kill()
 	killed := time.Now()
 	p.allReceived(killed)
-	took, lost := time.Since(killed), machine.Since(killed)
-	t.Logf("the partitions of the killed one had a new owner after %v; the machine stood still for %v",
-		took.Round(time.Millisecond), lost.Round(time.Millisecond))
-	if most := time.Duration(slowtest.Pace()) * 5 * time.Second; took-lost > most {
-		t.Errorf("it took %v, want at most %v", took-lost, most)
-	}
+	t.Logf("the partitions of the killed one had a new owner after %v", time.Since(killed).Round(time.Millisecond))
 	wave("left")
 	t.Logf("to end in order took %v", running[1].terminate().Round(time.Millisecond))
 	p.letGo(jobs)
@@ -214,12 +209,8 @@ func TestShutdownUnderLoad(t *testing.T) {
 		v := s.orchestrate(func(c *orchestrator.Config) { c.ShutdownTimeout = 2 * patience })
 		s.begin(jobs[i:i+portion], false)
 		s.journal.await("committed j", len(s.journal.find("committed j"))+10)
-		begun := time.Now()
-		if err := v.end(); err != nil {
+		if err := v.end(); err != nil { // end waits for less than the time that the orchestrator has
 			t.Errorf("it did not end in order: %v", err)
-		}
-		if took := time.Since(begun); took > patience {
-			t.Errorf("it took %v to end", took)
 		}
 	}
 	s.orchestrate()

@@ -173,22 +173,9 @@ func onProcesses(t *testing.T) *processes {
 	t.Helper()
 	pgtest.Need(t)
 	t.Parallel()
-	return newProcesses(t, slowtest.Slowest)
-}
-
-// aloneOnProcesses is for tests that measure how long something takes: while they run, no other
-// test of this package does, and services wait as on a quick machine.
-func aloneOnProcesses(t *testing.T) *processes {
-	t.Helper()
-	pgtest.Need(t)
-	return newProcesses(t, 1)
-}
-
-func newProcesses(t *testing.T, pace int) *processes {
-	t.Helper()
 	address := pgtest.Database(t)
 	slowtest.Room(t)
-	s := newSystemAt(t, pace, func() history.Store {
+	s := newSystemAt(t, slowtest.Slowest, func() history.Store {
 		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
 		if err != nil {
 			t.Fatal(err)
