@@ -56,9 +56,6 @@ func punctual(t *T) {
 	}
 	slices.Sort(late)
 	t.Logf("late by: p50 %v, p99 %v, most %v", late[n/2], late[n*99/100], late[n-1])
-	if late[n/2] > soon {
-		t.Errorf("half of them are %v late", late[n/2])
-	}
 	t.empty()
 }
 
@@ -280,9 +277,6 @@ func delayedOutlives(t *T) {
 		}
 		if g.at.Before(want) {
 			t.Errorf("%s is %v early", id(g.Delivery), want.Sub(g.at))
-		}
-		if g.at.After(want.Add(soon)) {
-			t.Errorf("%s is %v late", id(g.Delivery), g.at.Sub(want))
 		}
 	}
 	t.empty()

@@ -29,8 +29,7 @@ var inboxTests = []test{
 	{"what is not settled comes again", Settings{InboxAckWait: short}, comesAgain},
 	{"order is kept when a receiver dies", Settings{InboxAckWait: short}, orderAfterDeath},
 	{"order is kept when a receiver dies with many messages", Settings{InboxAckWait: short}, orderAfterDeathOfMany},
-	{"newer messages wait for what the receiver before settles late",
-		Settings{InboxAckWait: 10 * time.Second}, settledLate},
+	{"newer messages wait for what the receiver before settles late", Settings{}, settledLate},
 	{"what is returned comes again at once", Settings{}, returned},
 	{"what is returned with a delay comes after it", Settings{}, returnedLater},
 	{"what is extended stays", Settings{InboxAckWait: short}, extended},
@@ -248,6 +247,7 @@ func sameName(t *T) {
 func comesAgain(t *T) {
 	b := t.bus()
 	r := t.receive(b)
+	published := time.Now()
 	t.publish(b, event(b, "i", "x"))
 	first := r.expect("x")[0]
 	second := r.expect("x")[0]
@@ -255,10 +255,11 @@ func comesAgain(t *T) {
 		t.Errorf("delivery %d, place %d, stored %v; want the second of place %d, stored %v", second.NumDelivered,
 			second.Sequence, second.StoredAt, first.Sequence, first.StoredAt)
 	}
-	if after := second.at.Sub(first.at); after < t.InboxAckWait/2 {
-		t.Errorf("it came again after %v; the wait is %v", after, t.InboxAckWait)
+	if second.at.Before(published.Add(t.InboxAckWait / 2)) {
+		t.Errorf("it came again %v after its publishing; the wait is %v", second.at.Sub(published), t.InboxAckWait)
 	}
 	second.Hold.Ack()
+	r.settleRest(func(g got) { g.Hold.Ack() }) // on a slow machine, the ack wait may expire before the ack arrives
 	r.nothing(t.InboxAckWait + short/2)
 	t.empty()
 }
@@ -291,8 +292,10 @@ func afterDeath(t *T, try string) bool {
 	r := t.receive(b, p)
 	defer r.stop()
 	var order []string
-	for _, g := range r.take(5) {
-		order = append(order, strings.TrimPrefix(id(g.Delivery), try))
+	for _, g := range r.takeEach(5) {
+		if id := strings.TrimPrefix(id(g.Delivery), try); !slices.Contains(order, id) {
+			order = append(order, id)
+		}
 	}
 	first := order[0] == "y1"
 	order = slices.DeleteFunc(order, func(id string) bool { return id == "y1" })
@@ -339,13 +342,9 @@ func settledLate(t *T) {
 	before.stop() // it still holds its delivery
 	r := t.receive(b, p)
 	t.publish(b, event(b, "x", "x2"))
-	r.nothing(t.InboxAckWait / 5)
+	r.nothing(2 * short)
 	held.Hold.Ack()
-	began := time.Now()
-	r.expect("x2")[0].Hold.Ack()
-	if took := time.Since(began); took > t.InboxAckWait/2 {
-		t.Errorf("the next message came %v after the one before was settled", took)
-	}
+	r.expect("x2")[0].Hold.Ack() // before the ack wait expires, which is longer than the patience of the test
 	t.empty()
 }
 
@@ -353,7 +352,6 @@ func returned(t *T) {
 	b := t.bus()
 	r := t.receive(b)
 	t.publish(b, event(b, "i", "x"))
-	began := time.Now()
 	for n := 1; n <= 5; n++ {
 		g := r.expect("x")[0]
 		if g.NumDelivered != n {
@@ -364,9 +362,6 @@ func returned(t *T) {
 		} else {
 			g.Hold.Nak(0)
 		}
-	}
-	if took := time.Since(began); took > soon {
-		t.Errorf("it took %v", took)
 	}
 	t.empty()
 }
@@ -382,8 +377,8 @@ func returnedLater(t *T) {
 	r.expect("y")[0].Hold.Ack() // y does not wait for the nacked message
 	again := r.expect("x")[0]
 	again.Hold.Ack()
-	if after := again.at.Sub(returned); after < short || after > short+soon {
-		t.Errorf("it came after %v, want %v", after, short)
+	if again.at.Before(returned.Add(short)) {
+		t.Errorf("it came after %v, want %v", again.at.Sub(returned), short)
 	}
 	t.empty()
 }
@@ -391,20 +386,28 @@ func returnedLater(t *T) {
 func extended(t *T) {
 	b := t.bus()
 	r := t.receive(b)
-	t.publish(b, event(b, "i", "x"))
-	g := r.expect("x")[0]
-	for range 10 {
+	t.sometimes(func(try string) (wrong string) {
+		t.publish(b, event(b, "i", try))
+		g := r.expect(try)[0]
+		defer r.settleRest(func(g got) { g.Hold.Ack() })
+		defer g.Hold.Ack()
+		for range 10 {
+			g.Hold.InProgress()
+			select {
+			case again := <-r.came:
+				return fmt.Sprintf("delivery %d came in spite of an extension", again.NumDelivered)
+			case <-time.After(t.InboxAckWait / 4):
+			}
+		}
+		last := time.Now()
 		g.Hold.InProgress()
-		r.nothing(t.InboxAckWait / 4)
-	}
-	g.Hold.InProgress()
-	last := time.Now()
-	again := r.expect("x")[0]
-	if after := again.at.Sub(last); again.NumDelivered != 2 || after < t.InboxAckWait/2 {
-		t.Errorf("delivery %d came %v after it was last extended", again.NumDelivered, after)
-	}
-	again.Hold.Ack()
-	t.empty()
+		again := r.next()
+		if id(again.Delivery) != try || again.NumDelivered != 2 || again.at.Before(last.Add(t.InboxAckWait/2)) {
+			return fmt.Sprintf("delivery %d of %s came %v after it was last extended", again.NumDelivered,
+				id(again.Delivery), again.at.Sub(last))
+		}
+		return ""
+	})
 }
 
 func blockedReceiver(t *T) {
@@ -477,11 +480,7 @@ func leftBehind(t *T) {
 		}
 	}))
 	r := t.receive(b, 0)
-	began := time.Now()
-	rest := r.take(n - len(some))
-	if took := time.Since(began); took > soon {
-		t.Errorf("the rest came after %v", took)
-	}
+	rest := r.take(n - len(some)) // before the ack wait expires, which is longer than the patience of the test
 	t.must(perInstance(append(some, rest...)))
 	t.empty()
 }
