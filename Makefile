@@ -90,6 +90,8 @@ quick: gate ## check formats, rules, documents and golden files, and run the uni
 hooks: ## have git run `make quick` before each commit
 	git config core.hooksPath internal/tools/hooks
 
+# The groups of packages run at the same time, because most tests wait most of the time. All of them share one PostgreSQL server, and the command
+# line that some of them run.
 .PHONY: test
 test: databases gate ## run tests of each kind at a small size, with the race detector where goroutines meet
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
@@ -101,7 +103,8 @@ test: databases gate ## run tests of each kind at a small size, with the race de
 	add() { [ -z "$$2" ] || commands+=("$(GO) test $$1 $$common $$(tr '\n' ' ' <<<"$$2")"); }; \
 	add "$(RACE)" "$$systems"; add "$(RACE) -p 2" "$$others"; add "-p 2" "$$alone"; \
 	[ '$(PACKAGES)' != ./... ] || for module in $(BESIDE); do commands+=("$(GO) -C $$module test $$common ./..."); done; \
-	bin/gate test "$${commands[@]}"
+	$(GO) build -o "$$TMPDIR" ./cmd/rondo ./internal/pgtest/share; \
+	RONDO_TEST_BINARY="$$TMPDIR/rondo" "$$TMPDIR/share" bin/gate test "$${commands[@]}"
 
 # It stops at no failure. Its table is in bin/deep.md as well.
 FROM ?=## the step with which make deep begins, such as FROM=chaos; the first, unless one is named

@@ -35,7 +35,7 @@ func (noCode) Versions(string) []string { return nil }
 func ownersWithin(t *testing.T, most time.Duration, partitions int, replicas []*replica) {
 	t.Helper()
 	const step = 10 * time.Millisecond
-	for began := time.Now(); ; time.Sleep(step) {
+	for began := time.Now(); ; <-time.After(step) {
 		owned, idle := make(map[int]int), 0
 		for _, r := range replicas {
 			mine := r.Owned()
@@ -90,7 +90,7 @@ func TestPartitionsOfADeadReplicaMove(t *testing.T) {
 					replicas = append(replicas, r)
 				}
 				ownersWithin(t, lease, partitions, replicas)
-				time.Sleep(10 * lease) // nothing moves while all live
+				<-time.After(10 * lease) // nothing moves while all live
 				ownersWithin(t, 0, partitions, replicas)
 				c.end(replicas[0])
 				ownersWithin(t, c.most, partitions, replicas[1:])
