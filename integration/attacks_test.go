@@ -380,8 +380,8 @@ func TestManyLargeInstancesAreRead(t *testing.T) {
 	for i := range n {
 		s.completed(fmt.Sprint("r", i), i)
 	}
-	// At first the orchestrator halves its reads. Later it doubles them after each read that succeeds,
-	// so that about each second one exceeds the time limit.
+	// At first the orchestrator halves its reads. Later it doubles them after each read that
+	// succeeds, so that about each second one exceeds the time limit.
 	if is, allowed := store.tooMany.Load(), int64(2*n/most+20); is > allowed {
 		t.Errorf("%d reads of %d instances exceeded the time limit, want at most %d", is, n, allowed)
 	}

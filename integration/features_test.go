@@ -314,7 +314,8 @@ func TestCompletedByToken(t *testing.T) {
 	}
 }
 
-// TestRateLimit compares when executions begin with when they may: a slow machine begins them later.
+// TestRateLimit compares when executions begin with when they may: a slow machine begins them
+// later.
 func TestRateLimit(t *testing.T) {
 	const n, rate, atOnce = 30, 20, 2
 	var mu sync.Mutex

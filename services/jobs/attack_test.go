@@ -128,8 +128,8 @@ func (c *counting) AfterFunc(f func()) func() bool {
 	}
 }
 
-// TestAttackStarterLeak: a rate that is used up leaves nothing behind, and a rate that allows nothing
-// more has the Starter look no more often than usual. The test has virtual time.
+// TestAttackStarterLeak: a rate that is used up leaves nothing behind, and a rate that allows
+// nothing more has the Starter look no more often than usual. The test has virtual time.
 func TestAttackStarterLeak(t *testing.T) {
 	for _, most := range []float64{100, 1e-12} {
 		synctest.Test(t, func(t *testing.T) {

@@ -53,11 +53,11 @@ type bus interface {
 }
 
 // short is an ack wait and a lease for tests in which a worker dies: the test waits until it has
-// expired. On a slow machine it may expire sooner, while a worker lives.
+// expired. On a slow machine it may expire sooner, while the worker runs.
 const short = 1500 * time.Millisecond
 
 // newHastyWorld starts a broker that soon redelivers the tasks of a worker that dies. A test must
-// allow a redelivery to a worker that lives, but is late.
+// allow a redelivery to a worker that runs, but is late.
 func newHastyWorld(t testing.TB) *world { return worldOf(t, short, short) }
 
 // newPatientWorld starts one in which no ack wait and no session expires while a test waits. So a

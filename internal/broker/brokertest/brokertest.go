@@ -364,8 +364,8 @@ func (t *T) within(limit time.Duration, what string, is func() bool) {
 	}
 }
 
-// sometimes repeats an attempt until it holds once. On a machine that stalls, an ack wait or a lease
-// expires though its holder extends it; then the attempt returns what went wrong, and proves
+// sometimes repeats an attempt until it holds once. On a machine that stalls, an ack wait or a
+// lease expires though its holder extends it; then the attempt returns its failure, and proves
 // nothing. A broker that ignores extensions fails in each attempt.
 func (t *T) sometimes(attempt func(try string) (wrong string)) {
 	t.Helper()
