@@ -120,8 +120,8 @@ func TestAFullActivityLeavesTheOtherSlotsToOthers(t *testing.T) {
 	}
 }
 
-// TestOneSlotServesManyQueues: a queue that waits for tasks does not keep the only slot from another
-// queue that has a task.
+// TestOneSlotServesManyQueues: a queue that waits for tasks does not keep the only slot from
+// another queue that has a task.
 func TestOneSlotServesManyQueues(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(t *testing.T, w *world) {

@@ -50,7 +50,8 @@ func ownersWithin(t *testing.T, most time.Duration, partitions int, replicas []*
 			return
 		}
 		if time.Since(began) > most {
-			t.Fatalf("after %v, the partitions have these numbers of owners: %v; %d replicas have none", most, owned, idle)
+			t.Fatalf("after %v, the partitions have these numbers of owners: %v; %d replicas have none", most, owned,
+				idle)
 		}
 	}
 }
