@@ -113,15 +113,30 @@ func (w *Ownership) Run(ctx context.Context, c Consumer) {
 	defer look.Stop()
 	defer w.take(ctx, c, nil)
 	w.look(ctx)
-	for {
+	for ctx.Err() == nil {
 		w.decide(ctx, c)
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.members.Changed():
-		case <-look.C:
+		if w.await(ctx, look.C) && ctx.Err() == nil {
 			w.look(ctx)
 		}
+	}
+}
+
+// await waits until the members or, perhaps, the partitions have changed, and reports whether it is
+// time to look at the partitions. If both is so, as after decide has waited for a receiver, it is
+// time to look: otherwise decide would assign outdated partitions.
+func (w *Ownership) await(ctx context.Context, look <-chan time.Time) (isTime bool) {
+	select {
+	case <-look:
+		return true
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-w.members.Changed():
+		return false
+	case <-look:
+		return true
 	}
 }
 

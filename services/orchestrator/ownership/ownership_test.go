@@ -1,0 +1,99 @@
+package ownership
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// changing is a broker with one partition, and, from the second look on, with two. It is also the
+// consumer, which waits when the owned partitions are set.
+type changing struct {
+	broker.Handovers
+	changed chan struct{}
+	waits   time.Duration
+
+	mu     sync.Mutex
+	looks  int
+	events []string
+	others []broker.Member
+}
+
+func (c *changing) note(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, what)
+}
+
+func (c *changing) Join(context.Context, broker.Member) (broker.Membership, error) { return c, nil }
+func (c *changing) Leave(context.Context) error                                    { return nil }
+func (c *changing) Changed() <-chan struct{}                                       { return c.changed }
+
+func (c *changing) Members() []broker.Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]broker.Member{{ID: "this", Engine: 1}}, c.others...)
+}
+
+func (c *changing) Partitions(context.Context) (broker.Partitions, error) {
+	c.note("look")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks++
+	return broker.Partitions{Count: min(c.looks, 2)}, nil
+}
+
+func (c *changing) Receive(ctx context.Context, _ int, _ func(broker.Delivery)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (c *changing) SetOwned(map[int]bool) bool {
+	c.note("own")
+	<-time.After(c.waits)
+	return true
+}
+
+// TestPartitionsAreReadBeforeTheyAreAssigned: while the orchestrator waits for what it was doing,
+// the members change, and the time comes to read the partitions. It reads them first: otherwise it
+// would assign outdated ones.
+func TestPartitionsAreReadBeforeTheyAreAssigned(t *testing.T) {
+	for range 30 { // a select with two ready cases would pass every second time
+		synctest.Test(t, func(t *testing.T) {
+			c := &changing{changed: make(chan struct{}, 1), waits: lookEvery + time.Second}
+			w := &Ownership{self: broker.Member{ID: "this", Engine: 1}, broker: c, members: c,
+				log: slog.New(slog.DiscardHandler), receivers: make(map[int]*receiving)}
+			ctx, end := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				w.Run(ctx, consumer{c})
+			}()
+			<-time.After(time.Second)
+			c.mu.Lock()
+			c.others = []broker.Member{{ID: "this, too", Engine: 2}} // it owns all
+			c.mu.Unlock()
+			c.changed <- struct{}{}
+			<-time.After(lookEvery + time.Second)
+			c.mu.Lock()
+			events := slices.Clone(c.events)
+			c.mu.Unlock()
+			if want := []string{"look", "own", "look", "own"}; !slices.Equal(events, want) {
+				t.Errorf("it did %q, want %q", events, want)
+			}
+			end()
+			<-ended
+		})
+	}
+}
+
+type consumer struct{ *changing }
+
+func (c consumer) Receive(context.Context, broker.Delivery) {}
+func (c consumer) TakeOver(broker.Delivery) error           { return nil }
