@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -12,6 +14,15 @@ type calls struct {
 	lifetime context.Context // of the service
 	waiting  chan func()
 	ended    chan struct{} // closed when the loop has ended
+
+	mu      sync.Mutex
+	delayed []delayedCall // the earliest first
+}
+
+// delayedCall is a function that the loop executes at a time.
+type delayedCall struct {
+	at time.Time
+	f  func()
 }
 
 func newCalls(lifetime context.Context) *calls {
@@ -45,9 +56,30 @@ func (c *calls) ask(ctx context.Context, f func()) bool {
 	}
 }
 
-// after has the loop execute f after a delay.
+// after has the loop execute f after a delay. The loop executes functions with the same time in the
+// order of the calls of after.
 func (c *calls) after(d time.Duration, f func()) {
-	time.AfterFunc(d, func() { c.run(c.lifetime, f) })
+	x := delayedCall{time.Now().Add(d), f}
+	c.mu.Lock()
+	i := len(c.delayed)
+	for i > 0 && c.delayed[i-1].at.After(x.at) {
+		i--
+	}
+	c.delayed = slices.Insert(c.delayed, i, x)
+	c.mu.Unlock()
+	// There is one timer for each function, but the timers expire in no order: each runs the first.
+	time.AfterFunc(d, func() { c.run(c.lifetime, c.runFirst) })
+}
+
+// runFirst executes the earliest delayed function, which is due: so many functions are due as
+// timers have expired.
+func (c *calls) runFirst() {
+	c.mu.Lock()
+	first := c.delayed[0]
+	c.delayed[0] = delayedCall{}
+	c.delayed = c.delayed[1:]
+	c.mu.Unlock()
+	first.f()
 }
 
 // pulse is when the loop began its last iteration, in Unix nanoseconds. Any goroutine may use it.
