@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
@@ -79,7 +80,9 @@ const rested = 12 * time.Second
 func (w *world) serve(j *job) {
 	c := brokersim.Connect(w.broker, w.road("client of "+j.id))
 	defer c.Close()
-	go w.approve(j)
+	var approver sync.WaitGroup
+	defer approver.Wait()
+	approver.Go(func() { w.approve(j) })
 	for {
 		upsets := w.upsetsSoFar()
 		sent := make(map[string]time.Time) // by message id: it stays the same when the message is sent again

@@ -73,7 +73,7 @@ func makePostbox(r *rand.Rand, i int, sky weather) *job {
 // beOdd adds headers to a message that have a meaning elsewhere, and none in messages of clients.
 func beOdd(w *events.Wire, chance float64) {
 	odd := []struct{ name, value string }{
-		{events.HeaderHeld, "worker-0"}, {events.HeaderDirectReply, "connection-1"}, {events.HeaderIncarnation,
+		{events.HeaderHeld, "worker-0"}, {events.HeaderDirectReply, "orchestrator-0/1"}, {events.HeaderIncarnation,
 			"another"},
 		{events.HeaderWorker, "worker-1"},
 		{events.HeaderDue, "2026-01-01T00:00:00Z"}, {events.HeaderPending, "true"}, {events.HeaderOutcome, "done"},
@@ -131,6 +131,7 @@ func (w *world) useAgain(j *job) bool {
 	if !j.deletes || w.upsetsSoFar() > 0 {
 		return true
 	}
+	w.turns.wait("client of "+j.id, "deletes it")
 	_, err := w.store.Delete(w.context, []string{j.id}, history.Deletion{Force: true})
 	if err == nil {
 		w.count("instance deleted")

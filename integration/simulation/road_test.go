@@ -16,7 +16,7 @@ import (
 )
 
 // A road is the way of one process to everything outside of it. It implements brokersim.Path for
-// the broker, and the store goes along it, too.
+// the broker, and the store goes along it, too. All that comes along it takes a turn (see turns).
 type road struct {
 	w      *world
 	name   string // of the process, with the number of its incarnation
@@ -41,7 +41,27 @@ type road struct {
 type waiting struct {
 	what    string
 	happens func()
-	since   time.Time
+}
+
+// Name implements brokersim.Path.
+func (r *road) Name() string { return r.name }
+
+// rest waits for some time, or until the context ends or the process dies, and then for its turn.
+func (r *road) rest(ctx context.Context, d time.Duration, what string) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	case <-r.over:
+	}
+	r.w.turns.wait(r.name, what)
+}
+
+// Pause implements brokersim.Path.
+func (r *road) Pause(what string) { r.rest(context.Background(), r.moment(what), what) }
+
+// moment is the duration of something that is quick, and neither fails nor is lost.
+func (r *road) moment(what string) time.Duration {
+	return time.Duration(1 + r.fate(what).after%(10*time.Microsecond))
 }
 
 func (w *world) road(name string) *road {
@@ -137,6 +157,7 @@ func (r *road) code(instance string) {
 // follow runs the postponed actions, in their order.
 func (r *road) follow() {
 	for {
+		r.rest(context.Background(), time.Microsecond, "goes on")
 		r.mu.Lock()
 		if r.dead || len(r.waiting) == 0 || time.Now().Before(r.stands) {
 			r.mu.Unlock()
@@ -148,7 +169,6 @@ func (r *road) follow() {
 		r.w.note(r.name, "late: "+x.what)
 		r.w.count("late: " + kindOf(x.what))
 		x.happens()
-		<-time.After(time.Microsecond)
 	}
 }
 
@@ -166,31 +186,28 @@ func (r *road) postpone(what string, happens func()) bool {
 	if !time.Now().Before(r.stands) && len(r.waiting) == 0 || r.dead {
 		return false
 	}
-	x, i := waiting{what, happens, time.Now()}, len(r.waiting)
-	for ; i > 0 && kindOf(what) == "extend"; i-- { // the loop extends what it holds in no particular order
-		if before := r.waiting[i-1]; kindOf(before.what) != "extend" || !before.since.Equal(x.since) ||
-			before.what <= what {
-			break
-		}
-	}
-	r.waiting = slices.Insert(r.waiting, i, x)
+	r.waiting = append(r.waiting, waiting{what, happens})
 	return true
 }
 
 // Stand implements brokersim.Path. What goes on afterwards does so one after the other, always in
-// the same order.
+// the same order: after a pause that is drawn when it begins to stand, because all go on at one
+// moment.
 func (r *road) Stand(ctx context.Context, what string) (stood bool) {
+	var pause time.Duration
 	for {
 		r.mu.Lock()
 		wait := time.Until(r.stands)
 		r.mu.Unlock()
 		if wait <= 0 || ctx.Err() != nil || r.isDead() {
 			if stood {
-				<-time.After(r.Moment("go on: " + what))
+				r.rest(ctx, pause, "go on: "+what)
 			}
 			return stood
 		}
-		stood = true
+		if !stood {
+			stood, pause = true, r.moment("go on: "+what)
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -206,11 +223,6 @@ func (r *road) Quiet() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.dead && r.w.context.Err() == nil && time.Now().Before(r.stands)
-}
-
-// Moment implements brokersim.Path.
-func (r *road) Moment(what string) time.Duration {
-	return time.Duration(1 + r.fate(what).after%(10*time.Microsecond))
 }
 
 // Note implements brokersim.Path.
@@ -239,18 +251,14 @@ func (r *road) Go(ctx context.Context, what string) (answered bool, err error) {
 
 // pass waits until it is time for something to happen. After an error, it does not.
 func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err error) {
-	f = r.fate(what)
-	select {
-	case <-time.After(f.after):
-	case <-ctx.Done():
+	r.w.turns.wait(r.name, "begins "+what) // the context may be about to end
+	if ctx.Err() != nil {
 		return f, context.Cause(ctx)
-	case <-r.over:
 	}
-	if r.Stand(ctx, what) {
-		select { // one thing after the other, here too
-		case <-time.After(f.after):
-		case <-ctx.Done():
-		}
+	f = r.fate(what)
+	r.rest(ctx, f.after, what)
+	for r.Stand(ctx, what) {
+		r.rest(ctx, f.after, what)
 	}
 	if ctx.Err() != nil {
 		return f, context.Cause(ctx)
@@ -269,10 +277,7 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		if err = errLost; r.isCut(toStore) {
 			err = errCut
 		}
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-		}
+		r.rest(ctx, 2*time.Second, what)
 		r.w.note(r.name, "loses: "+what)
 		r.w.trouble("lost", what)
 		if toStore { // it is about many instances, and names one
@@ -290,20 +295,27 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 		r.w.upheaval(0)
 	}
 	if f.crashAfter {
-		go func() { // it happens, and then there is just time for what needs no waiting
-			<-time.After(time.Nanosecond)
-			r.die("after: " + what)
-		}()
+		r.dieSoon(what)
 	}
 	return f, nil
 }
 
+// dieSoon lets the process die after something: it happens, and then there is just time for what
+// needs no waiting.
+func (r *road) dieSoon(what string) {
+	time.AfterFunc(time.Nanosecond, func() {
+		r.w.turns.list(r.name, "dies", func() { r.die("after: " + what) })
+	})
+}
+
 // Say implements brokersim.Path.
 func (r *road) Say(what string, happens func()) {
-	if f := r.fate(what); r.goes(f, what) && !r.postpone(what, happens) {
-		r.w.note(r.name, what)
-		happens()
-	}
+	r.w.turns.list(r.name, what, func() {
+		if f := r.fate(what); r.goes(f, what) && !r.postpone(what, happens) {
+			r.w.note(r.name, what)
+			happens()
+		}
+	})
 }
 
 // goes reports whether an unconfirmed message gets through.
@@ -321,7 +333,11 @@ func (r *road) goes(f fate, what string) bool {
 
 // Send implements brokersim.Path. A message that has left the process arrives, even if the process
 // dies.
-func (r *road) Send(what string, happens func()) {
+func (r *road) Send(what string, leaves func() (arrives func())) {
+	r.w.turns.list(r.name, what, func() { r.send(what, leaves) })
+}
+
+func (r *road) send(what string, leaves func() (arrives func())) {
 	f := r.fate(what)
 	if f.crashBefore && !r.isDead() {
 		r.die("before: " + what)
@@ -334,25 +350,28 @@ func (r *road) Send(what string, happens func()) {
 	}
 	leave := func() {
 		r.w.note(r.name, what)
-		time.AfterFunc(f.after, happens)
+		arrives := leaves()
+		time.AfterFunc(f.after, func() { r.w.turns.list(r.name, "arrives: "+what, arrives) })
 	}
 	if !r.postpone(what, leave) {
 		leave()
 	}
 	if f.crashAfter {
-		time.AfterFunc(time.Nanosecond, func() { r.die("after: " + what) })
+		r.dieSoon(what)
 	}
 }
 
 // Hear implements brokersim.Path.
 func (r *road) Hear(what string, happens func()) {
-	switch {
-	case r.isDead(), r.isCut(false):
-		r.w.trouble("unheard", what)
-	case !r.postpone(what, happens):
-		r.w.note(r.name, "hears "+what)
-		happens()
-	}
+	r.w.turns.list(r.name, "hears "+what, func() {
+		switch {
+		case r.isDead(), r.isCut(false):
+			r.w.trouble("unheard", what)
+		case !r.postpone(what, happens):
+			r.w.note(r.name, "hears "+what)
+			happens()
+		}
+	})
 }
 
 // storeOf is the store as one process has it.

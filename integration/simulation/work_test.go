@@ -53,7 +53,7 @@ func works(r *road) []activity.Binding {
 	executes := func(f func(context.Context, int64) (int64, error)) func(context.Context, int64) (int64, error) {
 		return func(ctx context.Context, n int64) (int64, error) {
 			info := activity.Info(ctx)
-			what := fmt.Sprint("activity ", info.Activity, " of ", info.Instance)
+			what := fmt.Sprint("activity ", info.Activity, " attempt ", info.Attempt, " ", info.IdempotencyKey)
 			r.Stand(ctx, what)
 			r.w.executed(r, info)
 			x, err := f(ctx, n)
@@ -114,14 +114,14 @@ func play(ctx *orchestration.Context, s script, r *road) (result, error) {
 		if o.Do == "roll" {
 			return scripted.ContinueAsNew(ctx, script{Sum: s.Sum, Letters: s.Letters, Ops: s.Ops[i+1:]})
 		}
-		if err := perform(ctx, o, &s); err != nil {
+		if err := perform(ctx, o, &s, r); err != nil {
 			return result{}, err
 		}
 	}
 	return result{s.Sum, s.Letters}, nil
 }
 
-func perform(ctx *orchestration.Context, o op, s *script) error {
+func perform(ctx *orchestration.Context, o op, s *script, r *road) error {
 	var x int64
 	var err error
 	switch o.Do {
@@ -200,7 +200,10 @@ func perform(ctx *orchestration.Context, o op, s *script) error {
 		_, err = long.Call(ctx, int64(o.For))
 	case "step":
 		before := small(s.Sum)
-		x, err = orchestration.Step(ctx, "increment", func(context.Context) (int64, error) { return before + 1, nil })
+		x, err = orchestration.Step(ctx, "increment", func(ctx context.Context) (int64, error) {
+			r.Pause("step " + activity.Info(ctx).IdempotencyKey)
+			return before + 1, nil
+		})
 	case "set":
 		x = 19
 		total.Set(ctx, s.Sum)

@@ -36,9 +36,11 @@ type world struct {
 	hosts   []*host
 	jobs    []*job
 	undone  string // the work that remained at the end
+	over    bool   // nothing is noted any more
 	found   []check.Finding
 	finish  context.CancelFunc // of everything
 	context context.Context
+	turns   *turns
 
 	mu     sync.Mutex
 	called bool   // all messages were sent to the drop-in
@@ -88,7 +90,7 @@ func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 func create(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int),
-		stands: make(map[string]stands), journal: newJournal()}
+		stands: make(map[string]stands), journal: newJournal(), turns: newTurns()}
 	guests := rand.New(rand.NewPCG(seed, 2))
 	w.weather.company(guests)
 	w.context, w.finish = context.WithCancel(context.Background())
@@ -126,7 +128,9 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // run lets everything happen until all work has ended, or it is too late.
 func (w *world) run() {
-	var all sync.WaitGroup
+	var all, turns sync.WaitGroup
+	over := make(chan struct{})
+	turns.Go(func() { w.turns.take(over) })
 	for _, h := range w.hosts {
 		all.Go(h.live)
 	}
@@ -141,6 +145,11 @@ func (w *world) run() {
 	w.await()
 	w.finish()
 	all.Wait()
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+	close(over)
+	turns.Wait()
 }
 
 // tooLate bounds the time from the calm to the end of all work: recovery finds a lost message
@@ -154,6 +163,7 @@ func (w *world) await() {
 		if !w.calm() {
 			continue
 		}
+		w.turns.wait("the world", "looks")
 		if w.undone = w.left(); w.undone != "" {
 			continue
 		}
@@ -177,10 +187,13 @@ func (w *world) note(who, what string) {
 	h.Write([]byte(what))
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
 	w.noted += h.Sum64()
 	w.counts["steps"]++
 	if w.log != nil {
-		fmt.Fprintf(w.log, "%12.6f %s: %s\n", at.Seconds(), who, what)
+		fmt.Fprintf(w.log, "%14.9f %s: %s\n", at.Seconds(), who, what)
 	}
 }
 
@@ -206,9 +219,12 @@ func (w *world) suffer() {
 			case <-w.context.Done():
 				return
 			}
-			w.note("the world", fmt.Sprint(d.what, " ", d.who, " ", d.by))
-			w.count(d.what)
-			w.strike(d)
+			what := fmt.Sprint(d.what, " ", d.who, " ", d.by)
+			w.turns.list("the world", what, func() {
+				w.note("the world", what)
+				w.count(d.what)
+				w.strike(d)
+			})
 		}()
 	}
 }
@@ -287,6 +303,8 @@ type host struct {
 func (h *host) live() {
 	var zombies sync.WaitGroup
 	defer zombies.Wait()
+	// no two processes begin at one moment
+	<-time.After(h.w.weather.fateOf(h.w.seed, h.name, "start", 1, false).after)
 	for h.w.context.Err() == nil {
 		h.incarnation++
 		r := h.w.road(fmt.Sprint(h.name, "/", h.incarnation))
@@ -351,7 +369,7 @@ func (h *host) cut(till time.Time, noStore bool) {
 	go func() {
 		select {
 		case <-time.After(time.Until(till) + time.Nanosecond):
-			c.Back()
+			h.w.turns.list(r.name, "is connected again", c.Back)
 		case <-h.w.context.Done():
 		}
 	}()

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -484,7 +483,7 @@ type hold struct {
 
 // settle changes the message if it is still stored and the holder's connection still works.
 func (h hold) settle(what string, do func(m *message)) {
-	h.by.tells(what+" "+strconv.FormatUint(h.place, 10)+" "+h.subject, func() {
+	h.by.tells(fmt.Sprintf("%s %06d %s", what, h.place, h.subject), func() {
 		h.b.mu.Lock()
 		defer h.b.mu.Unlock()
 		if m := h.b.find(h.place); m != nil {

@@ -66,7 +66,9 @@ func Connect(b *Broker, p Path) *Bus {
 	results := &directResults{link: c, receiving: make(map[int]*receiver)}
 	b.mu.Lock()
 	b.connections++
-	c.name = nameOf(b.connections)
+	if c.name = p.Name(); c.name == "" {
+		c.name = "connection-" + strconv.FormatUint(b.connections, 10)
+	}
 	b.named[c.name] = results
 	b.mu.Unlock()
 	w, pull, control := &writer{c, results}, &puller{c}, &notifications{c}
@@ -77,5 +79,3 @@ func Connect(b *Broker, p Path) *Bus {
 		leases: &leases{c}, keyValue: &keyValue{c}, notifications: control, requests: &requests{c},
 	}
 }
-
-func nameOf(connection uint64) string { return "connection-" + strconv.FormatUint(connection, 10) }

@@ -1,6 +1,7 @@
 package brokersim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func (c *notifications) Notify(words []string, h events.Header, body []byte) err
 	if len(words) < 3 || slices.Contains(words, "") {
 		return fmt.Errorf("a notification of the words %q", words)
 	}
-	c.tells("announce "+words[0], func() {
+	c.tells("announce "+strings.Join(words, " "), func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
 		c.b.notify(words, h, body)
@@ -95,6 +96,7 @@ func (c *requests) answers(method string, a *answerer) (stop func()) {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	c.b.answerers[method] = append(c.b.answerers[method], a)
+	slices.SortStableFunc(c.b.answerers[method], func(x, y *answerer) int { return cmp.Compare(x.c.name, y.c.name) })
 	return func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()

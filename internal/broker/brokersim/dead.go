@@ -18,7 +18,7 @@ type deadLetters struct{ *link }
 
 // StoreDeadLetter implements broker.DeadLetters.
 func (c *deadLetters) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
-	return c.insist(ctx, "store dead letter "+d.Subject, func() error {
+	return c.insist(ctx, fmt.Sprint("store dead letter ", d.Sequence, " ", d.Subject), func() error {
 		id := ""
 		if v := d.Header[events.HeaderMsgID]; len(v) > 0 {
 			id = v[0]

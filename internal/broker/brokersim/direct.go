@@ -73,9 +73,6 @@ func (c *directSender) way(w events.Wire) string {
 
 // send sends a message to its receiver, and stores it if the receiver does not settle it.
 func (c *directSender) send(ctx context.Context, w events.Wire, to string) error {
-	if w.Direct {
-		w.Header = c.results.withDirectReply(w.Header)
-	}
 	why := c.attempt(ctx, w, to)
 	if why == nil || ctx.Err() != nil || c.ctx.Err() != nil {
 		return errors.Join(why, context.Cause(ctx))
@@ -134,7 +131,13 @@ func (c *directSender) attempt(ctx context.Context, w events.Wire, to string) er
 		default:
 		}
 	}
-	c.path.Send("direct "+w.Subject, func() { c.b.route(w, to, reply, c.link) })
+	c.path.Send("direct "+w.Subject, func() func() {
+		sent := w
+		if w.Direct {
+			sent.Header = c.results.withDirectReply(w.Header)
+		}
+		return func() { c.b.route(sent, to, reply, c.link) }
+	})
 	late := time.NewTimer(answerWait)
 	defer late.Stop()
 	select {

@@ -127,7 +127,7 @@ func (h *directHold) settle(what string, why error) bool {
 	h.mu.Unlock()
 	if first {
 		h.c.path.Note(what, h.what)
-		h.c.path.Send(what+" "+h.what, func() { h.arrives(why) })
+		h.c.path.Send(what+" "+h.what, func() func() { return func() { h.arrives(why) } })
 	}
 	return first
 }

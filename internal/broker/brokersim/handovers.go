@@ -16,7 +16,7 @@ type handovers struct{ *link }
 // Handover implements broker.Handovers.
 func (c *handovers) Handover(ctx context.Context, to string, d broker.Delivery) error {
 	var other *receiverOf
-	err := c.do(ctx, "hand over to "+to+" "+d.Subject, func() error {
+	err := c.do(ctx, fmt.Sprint("hand over to ", to, " ", d.Sequence, " ", d.Subject), func() error {
 		if other = c.b.handovers[to]; other == nil {
 			return fmt.Errorf("%w: %s", broker.ErrNoResponders, to)
 		}
@@ -27,7 +27,7 @@ func (c *handovers) Handover(ctx context.Context, to string, d broker.Delivery) 
 	}
 	refused := make(chan error, 1)
 	// The delivery has arrived, whether or not the response does.
-	other.c.path.Hear("handover "+d.Subject, func() { refused <- other.take(d) })
+	other.c.path.Hear(fmt.Sprint("handover ", d.Sequence, " ", d.Subject), func() { refused <- other.take(d) })
 	select {
 	case why := <-refused:
 		return errors.Join(err, why)

@@ -63,9 +63,17 @@ func (c *inbox) Receive(ctx context.Context, partition int, take func(broker.Del
 // receive delivers one lane of a partition.
 func (c *inbox) receive(ctx context.Context, r *receiver, partition int, what string,
 	take func(broker.Delivery)) error {
+	give := func(d broker.Delivery) {
+		if ctx.Err() != nil { // it came too late
+			d.Hold.Nak(0)
+			return
+		}
+		take(d)
+		c.path.Pause(what + " another") // two that arrived together reach the process one after the other
+	}
 	for ctx.Err() == nil {
 		if d, ok := r.pop(); ok {
-			take(d)
+			give(d)
 			continue
 		}
 		all, err := c.await(ctx, r, what, prefetch, func(now time.Time) (*message, time.Time) {
@@ -79,7 +87,7 @@ func (c *inbox) receive(ctx context.Context, r *receiver, partition int, what st
 			return err
 		}
 		for _, d := range all {
-			take(d)
+			give(d)
 		}
 	}
 	return nil

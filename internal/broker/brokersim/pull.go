@@ -72,7 +72,7 @@ func (c *puller) heap(ctx context.Context, r *receiver, what string, most int,
 		c.path.Stand(ctx, what)
 	}()
 	for {
-		<-time.After(c.path.Moment("hand out to who stands still: " + what))
+		c.path.Pause("hand out to who stands still: " + what)
 		if !c.path.Quiet() { // not over, which may close at the moment of a change
 			<-over
 			return all, nil
@@ -116,8 +116,12 @@ func (c *puller) sleep(ctx context.Context, until time.Time, changed, came <-cha
 	case <-came:
 	case <-timer:
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	case <-c.ctx.Done():
+	}
+	switch { // the end counts, even if a message came at the same moment
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case c.ctx.Err() != nil:
 		return errClosed
 	}
 	return nil

@@ -2,7 +2,7 @@ package brokersim
 
 import (
 	"context"
-	"runtime"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -64,7 +64,7 @@ func (w *taskQueue) Take(ctx context.Context, n int, take func(broker.Delivery))
 			}
 			taken++
 			take(d)
-			runtime.Gosched() // lets other takers have a turn, too
+			c.path.Pause("take another of " + w.q.Activity) // lets other takers have a turn, too
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -107,7 +107,7 @@ func (c *taskQueues) TaskBacklog(ctx context.Context, q broker.TaskQueueName) (l
 
 // Stored implements broker.TaskQueues.
 func (c *taskQueues) Stored(ctx context.Context, d broker.Delivery) (is bool, err error) {
-	err = c.do(ctx, "stored "+d.Subject, func() error {
+	err = c.do(ctx, fmt.Sprint("stored ", d.Sequence, " ", d.Subject), func() error {
 		is = c.b.find(d.Sequence) != nil || d.Direct && c.b.hasDirect(d)
 		return nil
 	})
