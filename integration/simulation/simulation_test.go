@@ -20,6 +20,7 @@ var (
 	runFor    = flag.Duration("for", 0, "then take fresh seeds for this long")
 	stopAt    = flag.Int("stop-at", 10, "stop after so many seeds that fail")
 	within    = flag.Duration("within", 0, "begin no seed after this long, 0 for no end; what has begun ends")
+	noteSeeds = flag.Bool("ledger", false, "append seeds that fail to "+ledger)
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
@@ -108,6 +109,11 @@ func TestSeeds(t *testing.T) {
 				if len(o.faults) > 0 {
 					bad.Add(1)
 					t.Errorf("seed %d (%s):\n  %s\nagain: make sim SEED=%d N=1", o.seed, o.sky, o.faults, o.seed)
+					if *noteSeeds {
+						if err := enter(ledger, o.seed, o.faults[0]); err != nil {
+							t.Error(err)
+						}
+					}
 				}
 				mu.Unlock()
 			}
@@ -122,17 +128,5 @@ func TestSeeds(t *testing.T) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(sums)) {
 		t.Logf("%12d %s, %.1f a seed", sums[k], k, float64(sums[k])/float64(worlds))
-	}
-}
-
-// formerSeeds have failed before: mostly because the simulation demanded more than the services
-// guarantee.
-var formerSeeds = []uint64{477, 263, 829, 1059, 1082, 1688, 1856, 1971, 3318, 4482, 7142, 1795325930482903833}
-
-func TestFormerSeeds(t *testing.T) {
-	for _, seed := range formerSeeds {
-		if o := runWorld(t, seed, false); len(o.faults) > 0 {
-			t.Errorf("seed %d (%s):\n  %s", o.seed, o.sky, o.faults)
-		}
 	}
 }
