@@ -11,11 +11,20 @@
 //	       no activity was executed twice without a reason,
 //	           and every path was taken in some world (journal_test.go)
 //
-// Each side effect of a process goes through its road (road_test.go), one at a time, each at a
-// moment of its own that follows from the seed, the process and the effect; so the same seed gives
-// the same world. Two goroutines of a process that are woken at the same moment may still run in
-// either order: where that shows, a second run of a seed differs in its details. `TestSeedsRepeat`
-// measures how often.
+// The same seed gives the same world. Each side effect of a process goes through its road
+// (road_test.go), at a moment that follows from the seed, the process and the effect. Side effects
+// at one moment take turns (turns_test.go): the next one happens when all goroutines are blocked,
+// so the Go scheduler has no influence on their order. TestSeedsRepeat runs seeds again, and
+// compares each event.
+//
+// A goroutine between two side effects is not ordered. Therefore code that runs here must not
+// depend on the order in which goroutines run that one event has woken, nor on a select with two
+// ready cases, nor on the order of a map. If a seed differs, TestSeedsRepeat prints the first
+// events that do; -repeat says how often each seed runs:
+//
+//	go test -run '^TestSeedsRepeat$' ./integration/simulation -v -seed 1 -seeds 100 -repeat 10
+//
+// testdata/seeds.txt has seeds that failed once. TestFormerSeeds plays them.
 //
 // mutants_test.go and mutants_delivery_test.go have mistakes that are planted into the code of the
 // product, and show that the simulation finds each of them.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,50 +21,55 @@ var (
 	runFor    = flag.Duration("for", 0, "then take fresh seeds for this long")
 	stopAt    = flag.Int("stop-at", 10, "stop after so many seeds that fail")
 	within    = flag.Duration("within", 0, "begin no seed after this long, 0 for no end; what has begun ends")
+	repeat    = flag.Int("repeat", 0, "how often TestSeedsRepeat runs each seed, whose hash it prints; 0 is twice")
 	noteSeeds = flag.Bool("ledger", false, "append seeds that fail to "+ledger)
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
-// TestSeedsRepeat runs seeds again and compares everything that happened, each event with its
-// moment. Nine in ten seeds must repeat. One processor runs all goroutines, and a seed gets more
-// runs than two, because on a busy machine the runtime preempts goroutines at other places each
-// time. With the race detector, half of the seeds must repeat: its scheduler picks the next
-// goroutine at random, which a world with a crowd of instances does not survive.
-//
-// Only `make deep` runs it: which goroutine of a moment runs first is the scheduler's choice, and
-// on a busy machine too many seeds differ each time.
+// TestSeedsRepeat runs seeds again, and compares everything that happens, each event with its
+// moment. With -repeat, it runs each seed so often. With more than one processor, goroutines that
+// are woken at one moment run in parallel, so that their order differs each time.
 func TestSeedsRepeat(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the scheduler of a busy machine makes too many seeds differ; `make deep` runs it")
+	first, n := max(1, *firstSeed), *seedCount
+	if n == 0 {
+		n = racetest.Size(40, 10)
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const runs = 4
-	n := racetest.Short(racetest.Size(40, 10), 4)
-	allowed := max(1, n/10)
-	if racetest.On {
-		allowed = n / 2
+	runs := max(2, *repeat)
+	if *repeat == 0 && runtime.GOMAXPROCS(0) < 4 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	}
-	var again, differ []uint64
-	for seed := uint64(1); seed <= uint64(n); seed++ {
-		seen := make(map[uint64]bool)
-		for len(seen) < runs {
-			noted := runWorld(t, seed, false).noted
-			if seen[noted] {
-				break
+	var differ []uint64
+	for seed := first; seed < first+uint64(n); seed++ {
+		once := runWorld(t, seed, true)
+		same := true
+		for i := 1; i < runs && same; i++ {
+			again := runWorld(t, seed, true)
+			if same = again.noted == once.noted; !same {
+				differ = append(differ, seed)
+				t.Log(firstDifference(once, again))
 			}
-			seen[noted] = true
 		}
-		switch {
-		case len(seen) == runs:
-			differ = append(differ, seed)
-		case len(seen) > 1:
-			again = append(again, seed)
+		if *repeat > 0 {
+			fmt.Printf("seed %d: %016x %v\n", seed, once.noted, same)
 		}
 	}
-	t.Logf("of %d seeds, these needed more than two runs: %v; these differ each time: %v", n, again, differ)
-	if len(differ) > allowed {
-		t.Errorf("%d of %d seeds differ each time, of which %d may", len(differ), n, allowed)
+	t.Logf("%d seeds, %d runs of each, %d processors", n, runs, runtime.GOMAXPROCS(0))
+	if len(differ) > 0 {
+		t.Errorf("these seeds do something else the second time: %v", differ)
 	}
+}
+
+// firstDifference finds what one run of a seed has done, and another one has not.
+func firstDifference(a, b outcome) string {
+	first, second := strings.Split(a.log, "\n"), strings.Split(b.log, "\n")
+	slices.Sort(first) // by time: the order within a moment means nothing
+	slices.Sort(second)
+	n := 0
+	for n < min(len(first), len(second)) && first[n] == second[n] {
+		n++
+	}
+	few := func(lines []string) string { return strings.Join(lines[max(0, n-3):min(n+3, len(lines))], "\n\t") }
+	return fmt.Sprintf("seed %d differs after %d events:\n\t%s\nagainst\n\t%s", a.seed, n, few(first), few(second))
 }
 
 // enough is how many worlds there must be for everything to happen in some of them.
