@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/internal/seedtest"
 )
 
 var (
@@ -22,7 +23,6 @@ var (
 	stopAt    = flag.Int("stop-at", 10, "stop after so many seeds that fail")
 	within    = flag.Duration("within", 0, "begin no seed after this long, 0 for no end; what has begun ends")
 	repeat    = flag.Int("repeat", 0, "how often TestSeedsRepeat runs each seed, whose hash it prints; 0 is twice")
-	noteSeeds = flag.Bool("ledger", false, "append seeds that fail to "+ledger)
 	showLog   = flag.Bool("log", false, "print what happens, step by step")
 )
 
@@ -72,6 +72,15 @@ func firstDifference(a, b outcome) string {
 	return fmt.Sprintf("seed %d differs after %d events:\n\t%s\nagainst\n\t%s", a.seed, n, few(first), few(second))
 }
 
+// TestFormerSeeds plays the seeds with which TestSeeds has failed before.
+func TestFormerSeeds(t *testing.T) {
+	for _, seed := range seedtest.Kept(t, "TestSeeds") {
+		if o := runWorld(t, seed, false); len(o.faults) > 0 {
+			t.Errorf("seed %d (%s):\n  %s", o.seed, o.sky, o.faults)
+		}
+	}
+}
+
 // enough is how many worlds there must be for everything to happen in some of them.
 const enough = 200
 
@@ -80,7 +89,7 @@ func TestSeeds(t *testing.T) {
 	first := max(1, *firstSeed)
 	n := *seedCount
 	if n == 0 {
-		n = racetest.Size(200, 20)
+		n = racetest.Short(racetest.Size(200, 20), 100)
 	}
 	begun := time.Now()
 	seeds := make(chan uint64)
@@ -115,11 +124,7 @@ func TestSeeds(t *testing.T) {
 				if len(o.faults) > 0 {
 					bad.Add(1)
 					t.Errorf("seed %d (%s):\n  %s\nagain: make sim SEED=%d N=1", o.seed, o.sky, o.faults, o.seed)
-					if *noteSeeds {
-						if err := enter(ledger, o.seed, o.faults[0]); err != nil {
-							t.Error(err)
-						}
-					}
+					seedtest.Note(t, "TestSeeds", o.seed)
 				}
 				mu.Unlock()
 			}

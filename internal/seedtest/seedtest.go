@@ -53,13 +53,21 @@ func Keep(tb testing.TB, test string, seed uint64) {
 		return
 	}
 	tb.Cleanup(func() {
-		if !tb.Failed() {
-			return
-		}
-		if err := write(ledger(), test, seed); err != nil {
-			tb.Errorf("the seed %d is not in the ledger: %v", seed, err)
+		if tb.Failed() {
+			Note(tb, test, seed)
 		}
 	})
+}
+
+// Note writes a seed that has failed into the ledger.
+func Note(tb testing.TB, test string, seed uint64) {
+	tb.Helper()
+	if os.Getenv(ledgerVariable) == "" {
+		return
+	}
+	if err := write(ledger(), test, seed); err != nil {
+		tb.Errorf("the seed %d is not in the ledger: %v", seed, err)
+	}
 }
 
 // Kept returns the seeds with which a test has failed before.
@@ -75,7 +83,8 @@ func Kept(tb testing.TB, test string) []uint64 {
 // ledger is the file of the package under test: go test runs a test in its package's directory.
 func ledger() string { return filepath.Join("testdata", "seeds.txt") }
 
-// read reads the seeds of a test from a ledger. A line has the name of a test and a seed.
+// read reads the seeds of a test from a ledger. A line has the name of a test and a seed; the rest
+// is a comment.
 func read(path, test string) (seeds []uint64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
