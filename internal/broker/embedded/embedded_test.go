@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
-	"github.com/rondo-run/rondo/internal/slowtest"
 )
 
 func TestTwoServersShareNothing(t *testing.T) {
@@ -38,8 +37,9 @@ func TestTwoServersShareNothing(t *testing.T) {
 	}
 }
 
+// TestWhyItCannotRunIsSaidAtOnce: the error has the cause, and not that the server did not answer in
+// time.
 func TestWhyItCannotRunIsSaidAtOnce(t *testing.T) {
-	machine := slowtest.Begin(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,16 +53,12 @@ func TestWhyItCannotRunIsSaidAtOnce(t *testing.T) {
 		"address already in use": {Listen: taken.Addr().String()}, "not a directory": {Dir: plain},
 		"no such file": {Config: "nowhere.conf"}, "missing port": {Listen: "x"},
 	} {
-		began := time.Now()
 		s, err := embedded.Start(o)
 		if err == nil {
 			_ = s.Close() // it should not have started
 		}
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("%v, want %q", err, want)
-		}
-		if took := time.Since(began) - machine.Since(began); took > 10*time.Second {
-			t.Errorf("%s: it took %v", want, took)
 		}
 	}
 }
@@ -103,15 +99,18 @@ func start(t *testing.T, o embedded.Options) *embedded.Server {
 	return s
 }
 
+// patience is how long a test waits for an event that must happen.
+const patience = 5 * time.Minute
+
 // fill publishes some messages into a stream.
 func fill(t *testing.T, s *embedded.Server) {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,8 @@ func stored(t testing.TB, ctx context.Context, js jetstream.JetStream, prefix st
 // rawJetStream is a connection without Rondo's code.
 func rawJetStream(t testing.TB, to interface{ URL() string }) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(to.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(to.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

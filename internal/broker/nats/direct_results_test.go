@@ -370,7 +370,7 @@ func TestDirectDeliveryIsForResultsOnly(t *testing.T) {
 	}
 	w.wantShort(0, 0)
 
-	nc, err := nats.Connect(w.server.URL())
+	nc, err := nats.Connect(w.server.URL(), nats.Timeout(time.Minute))
 	w.must(err)
 	defer nc.Close()
 	for _, subject := range []string{"", "rondo", "rondo.start.o.i", "rondo.event.e.i", "rondo.task._.a.1-2.i",

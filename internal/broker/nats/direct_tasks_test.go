@@ -342,7 +342,7 @@ func TestManyWorkersHaveRoom(t *testing.T) {
 func TestStrangersPassNoWork(t *testing.T) {
 	t.Parallel()
 	p := newDirect(t)
-	nc, err := nats.Connect(p.server.URL())
+	nc, err := nats.Connect(p.server.URL(), nats.Timeout(time.Minute))
 	p.must(err)
 	t.Cleanup(nc.Close)
 	const to = "rondo.notification.handover.to.task-w___a"

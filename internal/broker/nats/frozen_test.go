@@ -74,7 +74,7 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 func TestAReplicaThatIsBehindHidesNothing(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	nc, err := nats.Connect(server.URL())
+	nc, err := nats.Connect(server.URL(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

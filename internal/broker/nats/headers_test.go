@@ -227,7 +227,7 @@ func countsOf(t *testing.T, s *embedded.Server, user string) map[string]uint64 {
 // userConnection is a connection of a user, without Rondo's code.
 func userConnection(t *testing.T, s *embedded.Server, user, inbox string) *nats.Conn {
 	t.Helper()
-	opts := []nats.Option{nats.UserInfo(user, user), nats.NoReconnect()}
+	opts := []nats.Option{nats.UserInfo(user, user), nats.NoReconnect(), nats.Timeout(time.Minute)}
 	if inbox != "" {
 		opts = append(opts, nats.CustomInboxPrefix(inbox))
 	}

@@ -36,7 +36,7 @@ func intrude(t *testing.T, s *embedded.Server, user string) *intruder {
 	i := &intruder{t: t, user: user, refused: make(chan error, 100)}
 	var err error
 	i.nc, err = nats.Connect(s.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix(natsInbox(user)),
-		nats.NoReconnect(),
+		nats.NoReconnect(), nats.Timeout(time.Minute),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { i.refused <- err }))
 	if err != nil {
 		t.Fatal(err)
