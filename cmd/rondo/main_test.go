@@ -143,7 +143,7 @@ func publish(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	at, err := devdir.Read(ts.MkAbs(".rondo"))
 	ts.Check(err)
-	nc, err := nats.Connect(at.NATS)
+	nc, err := nats.Connect(at.NATS, nats.Timeout(time.Minute))
 	ts.Check(err)
 	defer nc.Close()
 	ts.Check(nc.Publish(args[0], []byte(args[1])))

@@ -107,7 +107,7 @@ func TestAnyClient(t *testing.T) {
 		return true, nil
 	}))
 	ctx := limited(t)
-	nc, err := nats.Connect(servers)
+	nc, err := nats.Connect(servers, nats.Timeout(time.Minute))
 	must(t, err)
 	defer nc.Close()
 	must(t, nc.Publish("rondo.start.buy.buy-8", []byte(`{"What":"harp","Cents":400000}`)))

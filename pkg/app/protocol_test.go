@@ -470,7 +470,7 @@ func TestProtocolExamples(t *testing.T) {
 	c := app.Defaults(app.Dev)
 	c.Dir, c.NATSListen = t.TempDir(), "127.0.0.1:0"
 	at := runsInside(t, c, fulfilParts...)
-	nc, err := nats.Connect(at.NATS)
+	nc, err := nats.Connect(at.NATS, nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestConnectMakesNoStreams(t *testing.T) {
 	c, err := client.Connect(t.Context(), server.URL())
 	must(t, err)
 	defer c.Close()
-	nc, err := nats.Connect(server.URL())
+	nc, err := nats.Connect(server.URL(), nats.Timeout(time.Minute))
 	must(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)

@@ -187,7 +187,7 @@ func TestSchedulesHeal(t *testing.T) {
 	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "b", Orchestration: "echo", Cron: "@daily", Paused: true}))
 	// another subject
 	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "a", Orchestration: "keeper", Cron: "@every 24h"}))
-	nc, err := nats.Connect("", nats.InProcessServer(s))
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(time.Minute))
 	must(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)

@@ -151,7 +151,7 @@ func TestDirectTaskThatLastsStaysWhereItIs(t *testing.T) {
 // long, it returns the tasks to store.
 func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 	w.t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(w.server))
+	nc, err := nats.Connect("", nats.InProcessServer(w.server), nats.Timeout(patience))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (w *world) begins(open func() bus) {
 func (w *world) connect() *natsbroker.Bus {
 	w.t.Helper()
 	b, err := natsbroker.Connect(context.Background(), natsbroker.Config{
-		InProcess: w.server, Memory: true, Partitions: 2, TaskAckWait: w.wait, SessionLease: w.lease,
+		InProcess: w.server, Memory: true, Partitions: 2, TaskAckWait: w.wait, SessionLease: w.lease, Timeout: patience,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
@@ -297,7 +297,7 @@ type letter struct{ reason, detail, subject string }
 // deadLetters returns the dead letters from now on.
 func (w *world) deadLetters() <-chan letter {
 	w.t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(w.server))
+	nc, err := nats.Connect("", nats.InProcessServer(w.server), nats.Timeout(patience))
 	if err != nil {
 		w.t.Fatal(err)
 	}
