@@ -37,8 +37,8 @@ func TestTwoServersShareNothing(t *testing.T) {
 	}
 }
 
-// TestWhyItCannotRunIsSaidAtOnce: the error has the cause, and not that the server did not answer in
-// time.
+// TestWhyItCannotRunIsSaidAtOnce: the error has the cause, and not that the server did not answer
+// in time.
 func TestWhyItCannotRunIsSaidAtOnce(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

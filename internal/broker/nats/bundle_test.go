@@ -139,7 +139,7 @@ func TestBundlesAreBounded(t *testing.T) {
 	}
 }
 
-// Each result of a bundle is settled on its own: what is returned does not wait for the rest.
+// Each result of a bundle is settled on its own: a nacked result does not wait for the rest.
 func TestBundlesAreSettledOneByOne(t *testing.T) {
 	t.Parallel()
 	t.Run("returned", func(t *testing.T) {
