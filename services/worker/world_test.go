@@ -53,7 +53,7 @@ type bus interface {
 }
 
 // short is an ack wait and a lease for tests in which a worker dies: the test waits until it has
-// expired. On a slow machine it may expire sooner, while the worker runs.
+// expired. On a slow machine it may expire although the worker runs.
 const short = 1500 * time.Millisecond
 
 // newHastyWorld starts a broker that soon redelivers the tasks of a worker that dies. A test must

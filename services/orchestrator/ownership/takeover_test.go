@@ -50,8 +50,8 @@ func ownersWithin(t *testing.T, most time.Duration, partitions int, replicas []*
 			return
 		}
 		if time.Since(began) > most {
-			t.Fatalf("after %v, the partitions have these numbers of owners: %v; %d replicas have none", most, owned,
-				idle)
+			t.Fatalf("after %v, the partitions have these numbers of owners: %v; %d replicas own none", most,
+				owned, idle)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestPartitionsOfADeadReplicaMove(t *testing.T) {
 					replicas = append(replicas, r)
 				}
 				ownersWithin(t, lease, partitions, replicas)
-				<-time.After(10 * lease) // nothing moves while all live
+				<-time.After(10 * lease) // nothing moves while all run
 				ownersWithin(t, 0, partitions, replicas)
 				c.end(replicas[0])
 				ownersWithin(t, c.most, partitions, replicas[1:])
