@@ -4,11 +4,15 @@ package chaos_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/slowtest"
 )
 
 // This file is the way between a service and a server, which can be broken.
@@ -28,6 +32,7 @@ type weather struct {
 type link struct {
 	listener net.Listener
 	to       string
+	after    func(time.Duration) <-chan time.Time // waits for a delay
 
 	mu    sync.Mutex
 	now   weather
@@ -43,11 +48,16 @@ type pair struct {
 
 func newLink(t testing.TB, to string) *link {
 	t.Helper()
+	return newLinkWith(t, to, time.After)
+}
+
+func newLinkWith(t testing.TB, to string, after func(time.Duration) <-chan time.Time) *link {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{listener: listener, to: to, pairs: make(map[*pair]bool)}
+	l := &link{listener: listener, to: to, after: after, pairs: make(map[*pair]bool)}
 	l.all.Go(l.serve)
 	t.Cleanup(func() {
 		_ = listener.Close() // it only accepts
@@ -122,7 +132,7 @@ func (l *link) pass(p *pair, to io.Writer, from io.Reader, up bool) {
 		defer close(gone)
 		for x := range way {
 			if wait := time.Until(x.due); wait > 0 {
-				<-time.After(wait)
+				<-l.after(wait)
 			}
 			if _, err := to.Write(x.data); err != nil {
 				break
@@ -157,6 +167,18 @@ func (l *link) lose(p *pair, up bool) bool {
 	return lost
 }
 
+// hasLost reports whether an open connection has lost something.
+func (l *link) hasLost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p := range l.pairs {
+		if p.lost {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *link) delay() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +201,12 @@ func TestLink(t *testing.T) {
 			go func() { _, _ = io.Copy(c, c) }()
 		}
 	}()
-	l := newLink(t, server.Addr().String())
+	delays, over := make(chan time.Duration, 10), make(chan time.Time)
+	close(over)
+	l := newLinkWith(t, server.Addr().String(), func(d time.Duration) <-chan time.Time {
+		delays <- d
+		return over
+	})
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", l.address())
 		if err != nil {
@@ -188,29 +215,42 @@ func TestLink(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	echo := func(c net.Conn, within time.Duration) error {
+	echo := func(c net.Conn) error {
 		if _, err := c.Write([]byte("x")); err != nil {
 			return err
 		}
-		if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			return err
 		}
 		_, err := io.ReadFull(c, make([]byte, 1))
 		return err
 	}
 	c := dial()
-	if err := echo(c, time.Minute); err != nil {
+	if err := echo(c); err != nil {
 		t.Fatal(err)
 	}
-	l.set(weather{Delay: 50 * time.Millisecond})
-	begun := time.Now()
-	if err := echo(c, time.Minute); err != nil || time.Since(begun) < 100*time.Millisecond {
-		t.Errorf("both ways took %v (%v), want 100 ms", time.Since(begun), err)
+	l.set(weather{Delay: time.Hour})
+	if err := echo(c); err != nil || len(delays) != 2 {
+		t.Fatalf("%d delays (%v), want one each way", len(delays), err)
+	}
+	for range 2 { // a slow machine has spent a part of it
+		if d := <-delays; d <= time.Hour/2 || d > time.Hour {
+			t.Errorf("a delay of %v, want an hour", d)
+		}
 	}
 	for _, w := range []weather{{LoseUp: true}, {LoseDown: true}} {
 		l.set(w)
 		c := dial()
-		if err, ok := echo(c, 50*time.Millisecond).(net.Error); !ok || !err.Timeout() {
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if !slowtest.Until(time.Minute, l.hasLost) {
+			t.Fatalf("%+v: nothing is lost", w)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%+v: reading gives %v", w, err)
 		}
 		l.set(weather{})
@@ -222,14 +262,14 @@ func TestLink(t *testing.T) {
 		}
 	}
 	c = dial()
-	if err := echo(c, time.Minute); err != nil {
+	if err := echo(c); err != nil {
 		t.Error(err)
 	}
 	l.set(weather{Cut: true})
-	if err := echo(c, time.Minute); err == nil {
+	if err := echo(c); err == nil {
 		t.Error("it is cut, and goes on")
 	}
-	if err := echo(dial(), time.Minute); err == nil {
+	if err := echo(dial()); err == nil {
 		t.Error("it is cut, and takes connections")
 	}
 }
