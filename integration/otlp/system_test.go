@@ -118,7 +118,7 @@ func (s *system) run() (orchestrator, worker *process) {
 	s.t.Helper()
 	orchestrator = s.start("orchestrator", "--database", s.database)
 	worker = s.start("worker")
-	conn, err := nats.Connect(s.server.URL())
+	conn, err := nats.Connect(s.server.URL(), nats.Timeout(time.Minute))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -82,6 +84,39 @@ func TestWrongVariables(t *testing.T) {
 			_, err := start(t, variables)
 			if err == nil || !strings.Contains(err.Error(), "sdk-environment-variables") {
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestEndDoesNotOutlastItsContext ends the export to a collector that never answers. A request may
+// take longer than the test waits: only the context of End can end it.
+func TestEndDoesNotOutlastItsContext(t *testing.T) {
+	for _, protocol := range []string{"grpc", "http/protobuf"} {
+		t.Run(protocol, func(t *testing.T) {
+			deaf, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := start(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + deaf.Addr().String(),
+				"OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_EXPORTER_OTLP_TIMEOUT": "3600000"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { deaf.Close() })
+			_, span := otel.Tracer("test").Start(t.Context(), "parcel")
+			span.End()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/10)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- x.End(ctx) }()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("the collector has answered nothing, and End reports no error")
+				}
+			case <-time.After(5 * time.Minute):
+				t.Error("End outlasts its context")
 			}
 		})
 	}
