@@ -20,7 +20,7 @@ func TestNobodyPaysForItself(t *testing.T) {
 	s.start("once", "order-1", "charge 9,000")
 	s.reaches("order-1", events.KindActivityScheduled)
 	started := s.events("order-1", 0)[0].Fact.(*events.Started)
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestNobodyAnswersForAChild(t *testing.T) {
 	s.reaches("order-1", events.KindChildStarted)
 	s.reaches("the-child", events.KindStarted)
 	started := s.events("order-1", 0)[0].Fact.(*events.Started)
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

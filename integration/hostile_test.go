@@ -25,7 +25,7 @@ type raw struct {
 
 func (s *system) raw() *raw {
 	s.t.Helper()
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL(), nats.Timeout(time.Minute))
 	if err != nil {
 		s.t.Fatal(err)
 	}
