@@ -27,10 +27,9 @@ var elapsed = map[string]string{
 	"services/worker/limits_test.go TestARateIsKept":                "synctest",
 	"services/worker/limits_test.go TestOneSlotServesManyQueues":    "synctest",
 
-	"integration/chaos/verdict_test.go allEnd":            "the deadline of the test, while nothing ends",
-	"internal/broker/brokertest/load.go workAfterRestart": "the deadline of the test",
-	"pkg/history/historytest/observer.go observeEach":     "what was observed is a part of what was measured",
-	"internal/pgtest/server.go restart":                   "the deadline of the helper",
+	"integration/chaos/verdict_test.go allEnd":        "the deadline of the test, while nothing ends",
+	"pkg/history/historytest/observer.go observeEach": "what was observed is a part of what was measured",
+	"internal/pgtest/server.go restart":               "the deadline of the helper",
 }
 
 // TestElapsed keeps tests independent of the speed of the machine: they compare no elapsed time

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -109,11 +110,21 @@ type T struct {
 
 // Run checks all guarantees, each in a system of its own.
 func Run(t *testing.T, maker Make) {
+	run(t, maker, func(t *testing.T, test func(*testing.T)) { test(t) })
+}
+
+// RunVirtual is Run for a broker in this process: each guarantee is checked in a bubble of
+// [synctest], where waits take no time.
+func RunVirtual(t *testing.T, maker Make) { run(t, maker, synctest.Test) }
+
+func run(t *testing.T, maker Make, in func(*testing.T, func(*testing.T))) {
 	for _, c := range slices.Concat(inboxTests, delayTests, taskTests, sideTests, memberTests, loadTests) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := c.settings.withDefaults()
-			c.run(&T{t, maker(t, s), s})
+			in(t, func(t *testing.T) {
+				s := c.settings.withDefaults()
+				c.run(&T{t, maker(t, s), s})
+			})
 		})
 	}
 }
@@ -353,9 +364,9 @@ func (t *T) within(limit time.Duration, what string, is func() bool) {
 	}
 }
 
-// sometimes repeats an attempt until it holds once. On a machine that stalls, an ack wait expires
-// though its holder extends it; then the attempt returns what went wrong, and proves nothing. A
-// broker that ignores extensions fails in each attempt.
+// sometimes repeats an attempt until it holds once. On a machine that stalls, an ack wait or a
+// lease expires though its holder extends it; then the attempt returns its failure, and proves
+// nothing. A broker that ignores extensions fails in each attempt.
 func (t *T) sometimes(attempt func(try string) (wrong string)) {
 	t.Helper()
 	const tries = 10

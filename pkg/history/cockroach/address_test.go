@@ -24,7 +24,7 @@ import (
 // secrets in it, in whatever way it is printed.
 func refusedOpen(tb testing.TB, address string, want history.Class, says string, secrets ...string) {
 	tb.Helper()
-	timeout := time.Hour // longer than the test: an error that is not to be tried again comes at once
+	timeout := time.Hour       // longer than the test: an error that is not to be tried again comes at once
 	if want == history.Retry { // it is tried again for as long as that
 		timeout = 300 * time.Millisecond
 	}
