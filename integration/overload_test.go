@@ -66,7 +66,7 @@ const (
 	beats = 16 // instances that go on all the time
 	// From this backlog on, the test compares the timers with the starts. Of a smaller one, an
 	// orchestrator holds a good part in memory.
-	muchWaits = 20_000
+	muchWaits = 10_000
 )
 
 // TestOverload starts ten times as many instances as can be taken. The memory of the orchestrator
