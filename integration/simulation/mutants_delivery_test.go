@@ -36,11 +36,11 @@ var mutantsOfDelivery = []mutant{
 			{workerOf + "settler.go", "	default:\n		s.lasted.keep(keyOf(d), time.Now())\n",
 				"	default:\n		s.lasted.forget(keyOf(d))\n"},
 		}},
-	{name: "a worker does not take over what is stored of a task that it executes", seed: 6, edits: []edit{
+	{name: "a worker does not take over what is stored of a task that it executes", seed: 4, edits: []edit{
 		{workerOf + "lasting.go", "		if a.incarnation() == incarnationOf(d) && a.join(d.Hold) {\n",
 			"		if a.incarnation() != incarnationOf(d) && a.join(d.Hold) {\n"},
 	}},
-	{name: "a worker executes a task that another one still executes", seed: 6, edits: []edit{
+	{name: "a worker executes a task that another one still executes", seed: 4, edits: []edit{
 		{workerOf + "lasting.go", "	if by == \"\" {\n		return false\n	}\n",
 			"	if by != m.id {\n		return false\n	}\n"},
 	}},
@@ -62,7 +62,7 @@ var mutantsOfDelivery = []mutant{
 			"		if l.unsent[m.Subject] > 0 {\n			behind = append(behind, m)\n		} else {\n",
 			"		if l.unsent[m.Subject] < 0 {\n			behind = append(behind, m)\n		} else {\n"},
 	}},
-	{name: "a sweep takes what is not old", seed: 6, edits: []edit{
+	{name: "a sweep takes what is not old", seed: 4, edits: []edit{
 		{outboxOf + "sweep.go", "history.Lease{Before: now.Add(-s.After)", "history.Lease{Before: now.Add(s.After)"},
 	}},
 	// Direct delivery of results.

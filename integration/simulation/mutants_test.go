@@ -121,7 +121,7 @@ var mutants = []mutant{
 		{outboxOf + "heal.go", "			wanted[i] = c.Parent == nil || !known || status.Ended() // a child",
 			"			_, _, _ = c, status, known // a child"},
 	}},
-	{name: "an instance is looked after only when something is due", seed: 5, edits: []edit{
+	{name: "an instance is looked after only when something is due", seed: 31, edits: []edit{
 		{roundOf + "record.go", "		if at := r.now.Add(d); row.WakeAt.IsZero() || at.Before(row.WakeAt) {\n",
 			"		if at := r.now.Add(d); false && at.Before(row.WakeAt) {\n"},
 	}},
@@ -161,7 +161,7 @@ var mutants = []mutant{
 	{name: "what an execution has taken is forgotten by the next one", seed: 19, edits: []edit{
 		{roundOf + "lifecycle.go", "	old.seen.carry(started, x.now, x.config.remembered())\n", ""},
 	}},
-	{name: "unread messages do not go along into the next execution", seed: 16, edits: []edit{
+	{name: "unread messages do not go along into the next execution", seed: 21, edits: []edit{
 		{roundOf + "lifecycle.go", "	for _, m := range unread {\n		inherited",
 			"	for _, m := range unread[:0] {\n		inherited"},
 	}},
@@ -169,7 +169,7 @@ var mutants = []mutant{
 		{roundOf + "replay.go", "	x.playback.rest = history\n",
 			"	x.playback.rest = history[:max(1, len(history)-1)]\n"},
 	}},
-	{name: "steps that were lost do not run again", seed: 1, edits: []edit{
+	{name: "steps that were lost do not run again", seed: 31, edits: []edit{
 		{roundOf + "replay.go", "			x.turn.Steps = append(x.turn.Steps, x.step(s, true))\n",
 			"			_ = s\n"},
 	}},
