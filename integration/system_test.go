@@ -18,6 +18,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -231,12 +232,7 @@ func (s *system) connect() *natsbroker.Bus {
 	s.t.Helper()
 	c := s.config
 	c.URLs = s.server.URL()
-	b, err := natsbroker.Connect(s.t.Context(), c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { b.Close() })
-	return b
+	return natstest.Connected(s.t, func() (*natsbroker.Bus, error) { return natsbroker.Connect(s.t.Context(), c) })
 }
 
 // deploy sets the orchestrations of the orchestrators that are started from now on.

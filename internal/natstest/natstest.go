@@ -8,9 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -42,6 +45,29 @@ func StartWith(t testing.TB, o embedded.Options) *embedded.Server {
 	}
 	t.Cleanup(func() { _ = s.Close() }) // it may have been closed by the test
 	return s
+}
+
+// Connected connects to a server that runs. On a slow machine the server may answer after the time
+// limit of a request. A service is started again then, and Connected tries again.
+func Connected(t testing.TB, connect func() (*natsbroker.Bus, error)) *natsbroker.Bus {
+	t.Helper()
+	var b *natsbroker.Bus
+	var err error
+	connected := slowtest.Until(patience, func() bool {
+		b, err = connect()
+		return err == nil || !isLate(err)
+	})
+	if err != nil {
+		t.Fatalf("connected: %t within %v: %v", connected, patience, err)
+	}
+	t.Cleanup(func() { _ = b.Close() }) // it may have been closed by the test
+	return b
+}
+
+// isLate reports whether a request has failed only because its time was over.
+func isLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, nats.ErrTimeout) || strings.Contains(err.Error(), "i/o timeout")
 }
 
 // Servers are those of one cluster.
@@ -146,11 +172,7 @@ func (s Servers) Leader(t testing.TB, stream string) *embedded.Server {
 // Connect connects to a server, or to all servers of a cluster, until the test ends.
 func Connect(t testing.TB, to interface{ URL() string }, config natsbroker.Config) *natsbroker.Bus {
 	t.Helper()
-	b, err := TryConnect(t, to, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return Connected(t, func() (*natsbroker.Bus, error) { return TryConnect(t, to, config) })
 }
 
 // TryConnect is Connect for tests that expect an error.

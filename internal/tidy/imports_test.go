@@ -174,7 +174,7 @@ var packages = map[string]rule{
 	"internal/tidy":     {},
 	"internal/awake":    {},
 	"internal/x/gctune": {},
-	"internal/natstest": {imports: []string{"internal/slowtest", "internal/broker/nats",
+	"internal/natstest": {imports: []string{"github.com/nats-io/nats.go", "internal/slowtest", "internal/broker/nats",
 		"internal/broker/embedded"}},
 
 	"internal/columns":          {pure: true},

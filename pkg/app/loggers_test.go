@@ -9,6 +9,7 @@ import (
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -41,11 +42,9 @@ func TestLoggersOfTheProgram(t *testing.T) {
 	c.Dir, c.NATSListen, c.Listen, c.JobQueues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "off", "off",
 		io.Discard, &stderr
 	p := run(t, c, all...)
-	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
+	b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+		return natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
+	})
 	people := busclient.New[*client.Client](b, busclient.Options{})
 	t.Cleanup(func() { people.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -21,6 +21,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -218,11 +219,9 @@ func leak(t *testing.T, payloads bool, trace string) *logged {
 	}
 	edition := leaky(1)
 	o, w := run(t, config(app.Orchestrator), edition...), run(t, config(app.Worker), edition...)
-	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
+	b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+		return natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
+	})
 	c := busclient.New[*client.Client](b, busclient.Options{})
 	t.Cleanup(func() { c.Close() })
 	said := codec.Payload(`"` + marker + `"`)
@@ -427,10 +426,9 @@ func TestLevelsChangeAtRunTime(t *testing.T) {
 			t.Errorf("%s %s %.10s: %d %s", x.method, x.query, x.body, code, text)
 		}
 	}
-	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+		return natsbroker.Connect(t.Context(), natsbroker.Config{URLs: p.Addresses().NATS, Setup: natsbroker.Use})
+	})
 	defer b.Close()
 	level := func(change process.Change) process.Logging {
 		t.Helper()
@@ -495,10 +493,9 @@ func TestLogsAreSent(t *testing.T) {
 			start(t, env, with("orchestrator", "--nats", s.URL(), "--database", database)...).ready()
 			w := start(t, env, with("worker", "--nats", s.URL(), "--shutdown-timeout", "1s", "--cancel-grace",
 				"1s")...).ready()
-			b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+				return natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
+			})
 			defer b.Close()
 			wire := events.Wire{Subject: "rondo.start.toil.toil-1", Body: []byte("false"),
 				Header: events.Header{events.HeaderTrace: {"00-" + leakTrace + "-b7ad6b7169203331-01"}}}

@@ -22,6 +22,7 @@ import (
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -53,10 +54,9 @@ func server(t *testing.T) *embedded.Server {
 // publish publishes a message by hand, as any client can that knows the subject.
 func publish(t *testing.T, url, subject, body string) {
 	t.Helper()
-	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: url, Setup: natsbroker.Use})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+		return natsbroker.Connect(t.Context(), natsbroker.Config{URLs: url, Setup: natsbroker.Use})
+	})
 	defer b.Close()
 	if err := b.Publish(t.Context(), events.Wire{Subject: subject, Body: []byte(body)}); err != nil {
 		t.Fatal(err)
@@ -515,10 +515,9 @@ func TestOnPostgreSQL(t *testing.T) {
 	start(t, []string{"RONDO_DATABASE_URL=" + address},
 		with("orchestrator", "--nats", s.URL(), "--schema", "verify")...).ready()
 	start(t, nil, with("worker", "--nats", s.URL())...).ready()
-	b, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+		return natsbroker.Connect(t.Context(), natsbroker.Config{URLs: s.URL(), Setup: natsbroker.Use})
+	})
 	defer b.Close()
 	c := busclient.New[*client.Client](b, busclient.Options{})
 	defer c.Close()

@@ -26,6 +26,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/activity"
@@ -539,11 +540,9 @@ func TestProtocolPermissions(t *testing.T) {
 	c := as("", "client")
 	login := settings.Broker(settings.NATS(c.NATS), settings.Streams(c.Streams))
 	login.Setup = natsbroker.Use
-	b, err := natsbroker.Connect(t.Context(), login)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
+	b := natstest.Connected(t, func() (*natsbroker.Bus, error) {
+		return natsbroker.Connect(t.Context(), login)
+	})
 	people := busclient.New[*client.Client](b, busclient.Options{})
 	t.Cleanup(func() { people.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

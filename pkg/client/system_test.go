@@ -12,6 +12,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -80,9 +81,7 @@ func (s *system) stopServer() { must(s.t, s.server.Swap(nil).Close()) }
 func (s *system) connect(c natsbroker.Config) *natsbroker.Bus {
 	s.t.Helper()
 	c.InProcess = s
-	b, err := natsbroker.Connect(s.t.Context(), c)
-	must(s.t, err)
-	return b
+	return natstest.Connected(s.t, func() (*natsbroker.Bus, error) { return natsbroker.Connect(s.t.Context(), c) })
 }
 
 // client makes a client with a connection of its own.

@@ -64,7 +64,8 @@ type Config struct {
 	// MemberLease is the lease of a member: a member that does not renew it counts as dead.
 	// Default: 3 seconds.
 	MemberLease time.Duration
-	// Timeout limits each request to the servers. Default: 5 seconds.
+	// Timeout limits each request to the servers. A request that may be sent twice is sent up to
+	// five times, with time limits of a fifth of it up to four fifths. Default: 5 seconds.
 	Timeout time.Duration
 
 	// Logger receives the log. Default: slog.Default.

@@ -19,6 +19,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/backoff"
 )
 
 // conn is a connection to NATS, for the system that its names begin with. The parts of a Bus share
@@ -302,13 +303,19 @@ func (c *conn) notifyReconnected() {
 	}
 }
 
+// answerWaits are the time limits of the attempts: with a timeout of 5 seconds, 1, 2, and then 4
+// seconds.
+func answerWaits(timeout time.Duration) backoff.Backoff {
+	return backoff.Backoff{First: timeout / 5, Most: timeout / 5 * 4}
+}
+
 // askAgain sends the servers a request that may be sent twice. It retries if a server reports a
 // fault of its own, because the server may be cleaning up or waiting for others. It also retries if
 // no server responds: when several processes ask to create the same stream, a cluster does not
 // answer all of them.
 func (c *conn) askAgain(ctx context.Context, do func(context.Context) error) (err error) {
 	for attempt := range askAttempts {
-		answered, cancel := context.WithTimeout(ctx, answerWaits.After(attempt))
+		answered, cancel := context.WithTimeout(ctx, answerWaits(c.timeout).After(attempt))
 		err = c.denied.during(answered, do)
 		silent := errors.Is(err, nats.ErrTimeout) || answered.Err() != nil
 		cancel()

@@ -215,7 +215,7 @@ func TestWhatIsRefusedForGood(t *testing.T) {
 }
 
 func TestAskAgain(t *testing.T) {
-	b := &conn{}
+	b := &conn{timeout: 5 * time.Second}
 	busy, wrong := &jetstream.APIError{Code: 503}, &jetstream.APIError{Code: 400}
 	for name, c := range map[string]struct {
 		said  []error // nil is an answer, a timeout is none

@@ -39,12 +39,8 @@ const (
 	maxHeld = 100_000
 )
 
-// answerWaits are the time limits of the attempts of a request to the servers, answerPauses the
-// delays between them.
-var (
-	answerWaits  = backoff.Backoff{First: time.Second, Most: 4 * time.Second}
-	answerPauses = backoff.Backoff{First: 200 * time.Millisecond, Most: 4 * time.Second}
-)
+// answerPauses are the delays between the attempts of a request to the servers.
+var answerPauses = backoff.Backoff{First: 200 * time.Millisecond, Most: 4 * time.Second}
 
 // setUp creates or verifies all streams, consumers and buckets. After the first call, only
 // SetPartitions changes the number of partitions.

@@ -19,11 +19,12 @@ import (
 	"time"
 )
 
-// test runs each argument, a go test command, all at the same time. It prints one line when a
+// test runs each argument, a go test command, some at the same time. It prints one line when a
 // package passes, and the output of the failed tests when it fails.
 func test(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("gate test", flag.ContinueOnError)
 	top := flags.Int("top", 10, "how many packages the table has")
+	atOnce := flags.Int("j", 3, "how many commands run at the same time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -32,8 +33,11 @@ func test(ctx context.Context, args []string) error {
 	w := watch(os.Getpid())
 	var failed sync.Map
 	var all sync.WaitGroup
+	slots := make(chan struct{}, max(1, *atOnce))
 	for _, command := range flags.Args() {
+		slots <- struct{}{}
 		all.Go(func() {
+			defer func() { <-slots }()
 			if err := r.run(ctx, strings.Fields(command)); err != nil {
 				failed.Store(command, err)
 			}
