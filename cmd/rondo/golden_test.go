@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
@@ -40,6 +41,34 @@ func golden(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 || neg {
 		ts.Fatalf("usage: golden NAME command [args...]")
 	}
+	got := printed(ts, args)
+	file := filepath.Join(goldens, args[0]+".txt")
+	file, err := filepath.Abs(file)
+	ts.Check(err)
+	if *rewrite {
+		ts.Check(os.WriteFile(file, []byte(got), 0o644))
+		return
+	}
+	want, err := os.ReadFile(file)
+	ts.Check(err)
+	for until := time.Now().Add(testPatience); got != string(want) && asksAll[args[0]]; got = printed(ts, args) {
+		if time.Now().After(until) {
+			break
+		}
+	}
+	if got != string(want) {
+		ts.Fatalf("%s prints\n%s\nwant\n%s\nif it is better so, let -rewrite write it",
+			strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// asksAll has the commands that ask all processes. On a slow machine a process answers after the
+// command has stopped to wait for further answers; the command is repeated then.
+var asksAll = map[string]bool{"orchestrators": true, "workers": true, "log-level": true, "doctor": true,
+	"recover": true}
+
+// printed runs a command, and returns the parts of its output that are always the same.
+func printed(ts *testscript.TestScript, args []string) string {
 	code := 0
 	if err := ts.Exec(args[1], append(args[2:], "--output", "json")...); err != nil {
 		var exit *exec.ExitError
@@ -65,20 +94,7 @@ func golden(ts *testscript.TestScript, neg bool, args []string) {
 	for _, c := range changingJSON {
 		got = c.find.ReplaceAllString(got, c.put)
 	}
-	got += "\n"
-	file := filepath.Join(goldens, args[0]+".txt")
-	file, err := filepath.Abs(file)
-	ts.Check(err)
-	if *rewrite {
-		ts.Check(os.WriteFile(file, []byte(got), 0o644))
-		return
-	}
-	want, err := os.ReadFile(file)
-	ts.Check(err)
-	if got != string(want) {
-		ts.Fatalf("%s prints\n%s\nwant\n%s\nif it is better so, let -rewrite write it",
-			strings.Join(args[1:], " "), got, want)
-	}
+	return got + "\n"
 }
 
 // TestEachCommandHasAGolden shows that no command lacks a golden file.
