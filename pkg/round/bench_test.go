@@ -315,7 +315,7 @@ func compare(t *testing.T, what string, a, b func() time.Duration, most float64)
 // then once more, because the runtime keeps what goroutines were made of for the next ones.
 func TestManyParkedInstances(t *testing.T) {
 	config := measured(t)
-	n := uint64(racetest.Short(racetest.Size(100_000, 10_000), 4000))
+	n := uint64(racetest.Size(100_000, 10_000))
 	goroutines := runtime.NumGoroutine()
 	park := func() (before, held, after footprint) {
 		before = memory()
