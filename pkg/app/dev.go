@@ -153,7 +153,10 @@ func (a *App) host(b *natsbroker.Bus, store history.Store, recovered int) servic
 			c.welcome(a.Addresses(), recovered)
 			ends := &ends{tellEnd: c.tellEnd, held: a.config.Demo}
 			stop, err := query.Listen(ctx, b, broker.Any, ends.note, query.TopicEnded)
-			if err != nil {
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return nil // the program ends while it starts
+			case err != nil:
 				return fmt.Errorf("listen for what ends: %w", err)
 			}
 			defer stop()
