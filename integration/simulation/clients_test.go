@@ -149,9 +149,11 @@ func (w *world) say(c *brokersim.Bus, m events.Message) bool {
 		w.count("odd headers")
 	}
 	for range times {
+		from := time.Now()
 		if err := c.Publish(w.context, wire); err != nil {
 			return false
 		}
+		w.stored(m.ID, from)
 	}
 	w.acknowledge(m)
 	return true

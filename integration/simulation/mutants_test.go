@@ -79,6 +79,20 @@ var mutants = []mutant{
 				"history.Ambiguous):\n		l.takeUnknown(x)\n		return\n",
 			"	case x.err != nil && history.ClassOf(x.err) == history.Ambiguous:\n"},
 	}},
+	{name: "a timer fires before it is known what was stored earlier", seed: 1, edits: []edit{
+		{roundOf + "order.go", "	if x.watermark.IsZero() || !at.After(x.watermark) {\n", "	if true {\n"},
+		{loopOf + "watermarks.go", "	case !ok, i.handed, !timer.Due.After(e.watermark):\n",
+			"	case !ok || timer.Due.After(e.watermark), i.handed:\n"},
+	}},
+	{name: "what was stored after a deadline is taken before it", seed: 1, edits: []edit{
+		{roundOf + "inbox.go", "		case !d.Moment.IsZero() && !in.fireDue(d.Moment):\n", "		case false:\n"},
+	}},
+	{name: "a watermark does not wait for what the receiver before has left",
+		test: test{pkg: "./internal/broker/nats", run: "^TestConformance$/^a_watermark_waits_for_a_message"},
+		edits: []edit{
+			{natsOf + "receiver_watermarks.go", "	case len(m.of.order.left[x.who]) > 0: // they are redelivered\n",
+				"	case false:\n"},
+		}},
 	{name: "what is decided again comes after what is newer", seed: 22, edits: []edit{
 		{loopOf + "instances.go", "	e.waiting = append(slices.Clone(items), e.waiting...)\n",
 			"	e.waiting = append(slices.Clone(e.waiting), items...)\n"},

@@ -150,6 +150,9 @@ func (w *world) check() (found []check.Finding) {
 
 // judge judges the result of one instance.
 func (w *world) judge(info history.Info, steered events.How) error {
+	if isPatient(info.Instance) {
+		return w.judgePatient(info)
+	}
 	begins := int64(1)
 	if strings.HasPrefix(info.Instance, "reborn-") { // each start begins an execution, and none continues as new
 		begins = info.Execution

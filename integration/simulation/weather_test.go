@@ -36,6 +36,7 @@ type weather struct {
 	deletes    bool          // an operator deletes instances whose ids are used again
 	reborn     int           // so many ids are used again while messages for the former instance are in flight
 	postbox    int           // so many instances get mailbox messages in bursts while they continue as new
+	patients   int           // so many instances wait with deadlines
 }
 
 // A disaster happens at a moment.
@@ -158,7 +159,8 @@ func (w weather) String() string {
 	for _, x := range []struct {
 		name string
 		n    int
-	}{{"crowd", w.crowd}, {"flood", w.flood}, {"reborn", w.reborn}, {"postbox", w.postbox}} {
+	}{{"crowd", w.crowd}, {"flood", w.flood}, {"reborn", w.reborn}, {"postbox", w.postbox},
+		{"patients", w.patients}} {
 		if x.n > 0 {
 			fmt.Fprintf(&b, "%s %d, ", x.name, x.n)
 		}

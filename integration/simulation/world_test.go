@@ -42,15 +42,16 @@ type world struct {
 	context context.Context
 	turns   *turns
 
-	mu     sync.Mutex
-	called bool   // all messages were sent to the drop-in
-	noted  uint64 // of all that has happened, in any order
-	log    *strings.Builder
-	counts map[string]int
-	stands map[string]stands
-	said   []check.Acknowledged // the acknowledgements of clients
-	upset  int                  // how often the broker has lost something
-	faults []string             // faults that were seen during the run
+	mu       sync.Mutex
+	called   bool   // all messages were sent to the drop-in
+	noted    uint64 // of all that has happened, in any order
+	log      *strings.Builder
+	counts   map[string]int
+	stands   map[string]stands
+	said     []check.Acknowledged // the acknowledgements of clients
+	upset    int                  // how often the broker has lost something
+	storedIn map[string]upheaval  // in which time the first copy of a message was stored, by id
+	faults   []string             // faults that were seen during the run
 	journal
 }
 
@@ -90,9 +91,12 @@ func runWorld(t *testing.T, seed uint64, logged bool) (o outcome) {
 func create(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int),
-		stands: make(map[string]stands), journal: newJournal(), turns: newTurns()}
+		storedIn: make(map[string]upheaval),
+		stands:   make(map[string]stands), journal: newJournal(), turns: newTurns()}
 	guests := rand.New(rand.NewPCG(seed, 2))
 	w.weather.company(guests)
+	visitors := rand.New(rand.NewPCG(seed, 3))
+	w.weather.visit(visitors)
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = brokersim.NewBroker(brokersim.Options{
 		Partitions: 1 + r.IntN(6), InboxAckWait: 5 * time.Second, TaskAckWait: 30 * time.Second,
@@ -121,6 +125,7 @@ func create(t *testing.T, seed uint64) *world {
 		w.jobs = append(w.jobs, makeJob(r, i, w.weather))
 	}
 	w.jobs = append(w.jobs, makeGuests(guests, w.weather)...)
+	w.jobs = append(w.jobs, makePatients(visitors, w.weather)...)
 	return w
 }
 
@@ -267,6 +272,8 @@ func (w *world) strike(d disaster) {
 		_ = c.Close()
 	case "brokerclock":
 		w.broker.Skew(d.by)
+	case "away":
+		w.stay(d.by)
 	}
 }
 
@@ -294,6 +301,7 @@ type host struct {
 
 	mu          sync.Mutex
 	incarnation int
+	awayTill    time.Time // no process runs until then
 	road        *road
 	bus         *brokersim.Bus
 	stop        context.CancelFunc
@@ -306,6 +314,9 @@ func (h *host) live() {
 	// no two processes begin at one moment
 	<-time.After(h.w.weather.fateOf(h.w.seed, h.name, "start", 1, false).after)
 	for h.w.context.Err() == nil {
+		if h.isAway() {
+			return
+		}
 		h.incarnation++
 		r := h.w.road(fmt.Sprint(h.name, "/", h.incarnation))
 		c := brokersim.Connect(h.w.broker, r)
@@ -404,7 +415,7 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *brokersim.Bus) 
 		if w.weather.flood > 0 {
 			config.Round.FailUnregistered = 40 * time.Second
 		}
-		code, err := orchestration.NewRegistry(player(r), dropIn.Bind(playDropIn))
+		code, err := orchestration.NewRegistry(player(r), dropIn.Bind(playDropIn), patient.Bind(playPatient))
 		if err != nil {
 			return err
 		}

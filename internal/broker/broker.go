@@ -144,6 +144,13 @@ type Inbox interface {
 	// lane is in order. While take blocks, the broker delivers a bounded number of messages of that
 	// lane. Several receivers of one partition share its messages.
 	Receive(ctx context.Context, partition int, take func(Delivery)) error
+	// AwaitWatermark calls reached AFTER take has returned, in both lanes, for all messages of an
+	// instance that the broker stored in a partition before a moment. Messages do not count that
+	// are settled, delayed beyond that moment, or have got a negative acknowledgement from this
+	// receiver; nor do messages of other instances. It passes a context that ends with Receive, and
+	// false if that ends first. AwaitWatermark does not block. It returns false, and never calls
+	// reached, if this process does not receive from the partition just now.
+	AwaitWatermark(partition int, instance string, at time.Time, reached func(ctx context.Context, ok bool)) bool
 	// Backlog counts the messages of a partition that wait, and those that are delivered and not
 	// settled.
 	Backlog(ctx context.Context, partition int) (Backlog, error)

@@ -181,7 +181,7 @@ var packages = map[string]rule{
 	"internal/racetest":         {},
 	"internal/slowtest":         {},
 	"internal/seedtest":         {},
-	"internal/broker/brokersim": {imports: []string{"pkg/events", "internal/broker"}},
+	"internal/broker/brokersim": {imports: []string{"pkg/events", "internal/broker", "internal/x/signal"}},
 	"internal/timeline":         {pure: true, imports: []string{"pkg/codec", "pkg/failure", "pkg/events"}},
 
 	"internal/pgtest":       {imports: []string{"github.com/jackc/pgx/v5"}},

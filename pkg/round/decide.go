@@ -7,8 +7,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// Decide is one round. It takes the messages in the order in which they came and gives the turn;
-// the instance is then ahead of the store by that turn.
+// Decide is one round. It takes the messages and fires the timers in the order of their moments:
+// see order.go. It gives the turn; the instance is then ahead of the store by that turn.
 func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	x := &in.run
 	x.busy, x.continues = busyWith(Turn{Instance: x.id, Receipts: make([]Receipt, len(inbox)),
@@ -20,12 +20,12 @@ func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 	if x.now.Before(x.ledger.tail.lastAt) {
 		x.now = x.ledger.tail.lastAt // clocks differ between machines; history's never runs backwards
 	}
+	x.watermark, in.watermark = in.watermark, time.Time{}
 	receives := receiver{x, in.former}
 	if blocked := x.prepare(); blocked.Verdict != 0 {
 		receives.turnAway(inbox, blocked)
-	} else {
-		receives.takeAll(inbox)
-		x.fireDue()
+	} else if receives.takeAll(inbox) {
+		x.fireDue(time.Time{})
 	}
 	in.former = nil
 	x.closeTurn()

@@ -209,17 +209,6 @@ func (x *execution) ending(out coro.Outcome) (events.Fact, *coro.ContinueAsNew) 
 	return &events.Failed{Error: events.Bounded(out.Error)}, nil
 }
 
-// fireDue fires the due timers, even if the broker has not delivered them.
-func (x *execution) fireDue() {
-	for fired := 0; fired < events.MaxTurnEvents && x.ledger.running() && !x.pending; fired++ {
-		next, ok := x.ledger.calls.nextDue()
-		if !ok || next.at.After(x.now) {
-			return
-		}
-		x.fire(next.id)
-	}
-}
-
 // fire answers a timer, or ends an attempt whose time is up.
 func (x *execution) fire(id int64) {
 	o := x.ledger.calls.open.Get(id)

@@ -26,10 +26,11 @@ type receiver struct {
 	former *Former // what earlier executions have taken in, if that was asked for
 }
 
-// takeAll takes the deliveries in order. When the instance does not exist yet, its start comes
-// first: messages that were sent to it in the same moment must not be lost to a race between two
-// publishers.
-func (in *receiver) takeAll(inbox []Delivery) {
+// takeAll takes the deliveries in the order of their moments, each after the timers that were due
+// before it. When the instance does not exist yet, its start comes first: messages that were sent
+// to it in the same moment must not be lost to a race between two publishers. It reports whether it
+// took all.
+func (in *receiver) takeAll(inbox []Delivery) (all bool) {
 	first := -1
 	if !in.known() {
 		first = slices.IndexFunc(inbox, func(d Delivery) bool { _, ok := d.Message.Content.(*events.Start); return ok })
@@ -37,22 +38,35 @@ func (in *receiver) takeAll(inbox []Delivery) {
 			in.turn.Receipts[first] = in.take(inbox[first])
 		}
 	}
-	for i, d := range inbox {
+	all = true
+	order := byMoment(inbox)
+	for i := range inbox {
+		if order != nil {
+			i = order[i]
+		}
+		d := inbox[i]
 		switch {
 		case i == first:
+			continue
 		case in.full():
+			in.turn.Again = in.turn.Again || in.turn.Question == nil && in.turn.Awaits.IsZero()
 			in.turn.Receipts[i] = again
-			in.turn.Again = in.turn.Again || in.turn.Question == nil
+		case !d.Moment.IsZero() && !in.fireDue(d.Moment):
+			in.turn.Receipts[i] = again
 		default:
 			in.turn.Receipts[i] = in.take(d)
 		}
+		all = all && in.turn.Receipts[i].Verdict != Again
 	}
+	return all
 }
 
 // full reports whether the rest must wait for the next round: this one is large, or an execution
-// begins that has not run yet and must see the rest, or a message before it raises a question.
+// begins that has not run yet and must see the rest, or a message before it raises a question or
+// waits for the watermark.
 func (in *receiver) full() bool {
-	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again || in.turn.Question != nil
+	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again || in.turn.Question != nil ||
+		!in.turn.Awaits.IsZero()
 }
 
 // take takes one delivery and says what becomes of it.
@@ -242,6 +256,9 @@ func (in *receiver) takeTimer(c *events.TimerDue) Receipt {
 	if wait := o.next().Sub(in.now); wait > 0 {
 		return Receipt{Verdict: Returned, After: wait, Reason: TooEarly,
 			Detail: "it is due at " + o.next().Format(time.RFC3339Nano)}
+	}
+	if !in.knows(o.next()) {
+		return again
 	}
 	in.fire(c.Ref.Event)
 	return taken

@@ -71,6 +71,9 @@ func (t Turn) String() string {
 		fmt.Fprintf(&b, "question: what was taken in before execution %d and sent at %s\n", q.Execution,
 			q.Sent.Format(time.RFC3339Nano))
 	}
+	if !t.Awaits.IsZero() {
+		b.WriteString("awaits the watermark " + t.Awaits.Format(time.RFC3339Nano) + "\n")
+	}
 	if t.Evict {
 		b.WriteString("evict\n")
 	}

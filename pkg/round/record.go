@@ -19,8 +19,9 @@ type recorder struct {
 
 // busy is what an instance has while a round runs.
 type busy struct {
-	turn *Turn
-	now  time.Time
+	turn      *Turn
+	now       time.Time
+	watermark time.Time // see [Instance.SetWatermark]; zero: there is none
 }
 
 // busyWith is one for a turn, in one piece of memory with it.

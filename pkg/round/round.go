@@ -143,6 +143,9 @@ type Delivery struct {
 	Age time.Duration
 	// Sent is when it counts as sent (see [SentAt]); zero means now.
 	Sent time.Time
+	// Moment is its place in time among the timers of the instance: when the broker stored it, or
+	// the time that it was delayed to. Zero stands for that of the delivery before it.
+	Moment time.Time
 }
 
 // Turn is what a round decided. Everything in it is in the order in which it must happen.
@@ -188,6 +191,10 @@ type Turn struct {
 	// receipted Again: whether they were taken in before, the current execution does not know. See
 	// [Former] and [Instance.Remember].
 	Question *Question
+	// Awaits is when the latest of those timers is due that wait until the watermark has risen to
+	// it, with the deliveries that were receipted Again: see [Instance.SetWatermark]. Zero: none
+	// does.
+	Awaits time.Time
 	// Evict asks to forget the instance after the commit: it has ended, or could not be run here.
 	Evict bool
 	// Replayed counts the events that were replayed to get here.
@@ -388,8 +395,10 @@ const (
 // Instance is the state of one instance, with its code parked at its waits if it has been run here.
 // It is not safe for concurrent use, except for Interrupt.
 type Instance struct {
-	run    execution
-	former *Former // what earlier executions have taken in, if that was asked for
+	run execution
+	// For the next round:
+	former    *Former   // what earlier executions have taken in, if that was asked for
+	watermark time.Time // see SetWatermark
 }
 
 // New makes an instance of what the store knows. The history is replayed by the first Decide.

@@ -50,12 +50,13 @@ var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // play is one scenario.
 type play struct {
-	t      *testing.T
-	now    time.Time
-	config round.Config
-	stages []*stage
-	sent   int
-	losing bool // the commit of this round
+	t         *testing.T
+	now       time.Time
+	config    round.Config
+	stages    []*stage
+	sent      int
+	losing    bool      // the commit of this round
+	watermark time.Time // of the next round; zero: none
 }
 
 // stage is one way of running the instance, with a store of its own.
@@ -110,7 +111,7 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (p *play) round(d *datadriven.TestData) string {
-	p.losing = false
+	p.losing, p.watermark = false, time.Time{}
 	for _, a := range d.CmdArgs {
 		p.set(a.Key, a.Vals[0])
 	}
@@ -134,6 +135,8 @@ func (p *play) set(key, value string) {
 	switch key {
 	case "lose":
 		p.losing = true
+	case "watermark":
+		p.watermark = p.moment(value)
 	case "at":
 		after, err := time.ParseDuration(value)
 		if err != nil {
@@ -185,6 +188,7 @@ func (p *play) decide(s *stage, input string) string {
 	}
 	inbox := p.inbox(s, input)
 	s.in.Remember(s.recalls)
+	s.in.SetWatermark(p.watermark)
 	turn := s.in.Decide(inbox, p.now)
 	s.recall(turn.Question)
 	if !p.losing {
@@ -306,7 +310,7 @@ func (p *play) history() string {
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
 // followed by settings like id=m7 version=1.0.0 execution=1 incarnation=x attempts=11 age=2m
-// sent=-5s with=mailbox:data,mailbox:data.
+// sent=-5s moment=60s with=mailbox:data,mailbox:data. A moment counts from the beginning.
 func (p *play) inbox(s *stage, input string) []round.Delivery {
 	var inbox []round.Delivery
 	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -319,12 +323,24 @@ func (p *play) inbox(s *stage, input string) []round.Delivery {
 		if ago, err := time.ParseDuration(l.settings["sent"]); err == nil {
 			d.Sent = p.now.Add(ago)
 		}
+		if at := l.settings["moment"]; at != "" {
+			d.Moment = p.moment(at)
+		}
 		d.Message = events.Message{ID: l.setting("id", "m"+strconv.Itoa(p.sent+i+1)), Instance: "i",
 			Trace: l.settings["trace"]}
 		d.Message.Content = p.content(s, l)
 		inbox = append(inbox, d)
 	}
 	return inbox
+}
+
+// moment is a time, so long after the beginning.
+func (p *play) moment(after string) time.Time {
+	d, err := time.ParseDuration(after)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return began.Add(d)
 }
 
 func (p *play) content(s *stage, l line) events.Content {

@@ -147,7 +147,7 @@ func (d *deciders) decide(e *entry) *decision {
 	inbox := make([]round.Delivery, len(e.taken))
 	for i, t := range e.taken {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts),
-			NumDelivered: max(1, t.delivery.NumDelivered)}
+			NumDelivered: max(1, t.delivery.NumDelivered), Moment: t.moment()}
 		if !t.inside() {
 			inbox[i].Age = now.Sub(t.delivery.StoredAt)
 			inbox[i].Sent = round.SentAt(t.message.Sent, t.delivery.StoredAt, t.delivery.NotBefore)

@@ -30,6 +30,10 @@ type entry struct {
 	place     *list.Element   // in instances.parked; nil: it must not be evicted
 	question  round.Question  // open while the stage is asking
 	former    *round.Former   // the answer to earlier questions; nil if there were none
+	aside     []*item         // messages that wait for the watermark, in their order
+	watermark time.Time       // all messages are known that the broker stored before
+	awaits    time.Time       // the watermark that the broker was asked for last; zero: none
+	asked     uint64          // the first question for one that still counts; 0: there is none
 }
 
 // logger returns the logger for messages about an instance.
@@ -61,6 +65,21 @@ func (e *entry) takeMessages(most int) {
 	}
 	e.taken = append([]*item(nil), e.waiting[:n]...)
 	e.waiting = slices.Delete(e.waiting, 0, n)
+}
+
+// knownUntil is the watermark of a round that takes no message of those that wait: the moment
+// before which the broker stored none of them, and none that is still to come.
+func (e *entry) knownUntil() time.Time {
+	until := e.watermark
+	if until.IsZero() {
+		until = time.Unix(0, 0) // the zero time would stand for no watermark
+	}
+	for _, i := range e.waiting {
+		if at := i.moment(); !at.IsZero() && at.Before(until) {
+			until = at
+		}
+	}
+	return until
 }
 
 // firstPlace is the sequence of the oldest message that waits; 0 if none does.

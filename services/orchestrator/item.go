@@ -23,6 +23,24 @@ type item struct {
 	arrived     time.Time
 	extended    time.Time
 	starts      <-chan struct{} // of a start, which takes room from others: the semaphore to release
+	watermark   *watermark      // an answer about an instance, and no message
+	aside       bool            // it waits for the watermark of the instance
+}
+
+// moment is the place of the message in time: see [round.Delivery].
+func (i *item) moment() time.Time {
+	switch c := i.message.Content.(type) {
+	case *events.TimerDue:
+		return c.Due
+	default:
+	}
+	switch {
+	case i.inside():
+		return i.arrived
+	case i.delivery.NotBefore.After(i.delivery.StoredAt):
+		return i.delivery.NotBefore
+	}
+	return i.delivery.StoredAt
 }
 
 // free makes room for another start.
@@ -74,6 +92,11 @@ type heldMessages struct {
 	mostBytes  int64 // likewise
 	bySequence map[uint64]*item
 	bytes      int64
+
+	// Of these, the messages that are set aside. They do not count for full: the messages that they
+	// wait for must be able to arrive.
+	aside      int
+	asideBytes int64
 }
 
 func newHeldMessages(most int, mostBytes int64) *heldMessages {
@@ -81,7 +104,26 @@ func newHeldMessages(most int, mostBytes int64) *heldMessages {
 }
 
 // full reports whether as many messages are held as may be.
-func (h *heldMessages) full() bool { return len(h.bySequence) >= h.most || h.bytes >= h.mostBytes }
+func (h *heldMessages) full() bool {
+	return len(h.bySequence)-h.aside >= h.most || h.bytes-h.asideBytes >= h.mostBytes
+}
+
+// asideFull reports whether as many messages are set aside as may be.
+func (h *heldMessages) asideFull() bool { return h.aside >= h.most || h.asideBytes >= h.mostBytes }
+
+// setAside sets a held message aside, or brings it back.
+func (h *heldMessages) setAside(i *item, aside bool) {
+	if i.aside == aside || i.inside() || !h.has(i) {
+		return
+	}
+	i.aside = aside
+	n := 1
+	if !aside {
+		n = -1
+	}
+	h.aside += n
+	h.asideBytes += int64(n) * i.size()
+}
 
 // isDuplicate reports whether a message is held already: the first delivery will be settled. A held
 // message with the same sequence and another time of storage is void from then on.
@@ -93,6 +135,7 @@ func (h *heldMessages) isDuplicate(i *item) bool {
 	if before.delivery.StoredAt.Equal(i.delivery.StoredAt) {
 		return true
 	}
+	h.setAside(before, false)
 	h.bytes -= before.size()
 	before.void = true
 	delete(h.bySequence, i.delivery.Sequence)
@@ -111,6 +154,7 @@ func (h *heldMessages) has(i *item) bool { return h.bySequence[i.delivery.Sequen
 // remove makes room for other messages. A message that is not held changes nothing.
 func (h *heldMessages) remove(i *item) {
 	if !i.inside() && h.has(i) {
+		h.setAside(i, false)
 		delete(h.bySequence, i.delivery.Sequence)
 		h.bytes -= i.size()
 	}

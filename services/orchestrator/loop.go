@@ -81,6 +81,7 @@ type loop struct {
 	config   loopConfig
 	table    *instances
 	held     *heldMessages
+	marks    *watermarks
 	ready    *readyQueue
 	deciders *deciders
 	loader   *loader
@@ -170,6 +171,12 @@ func (l *loop) arriveMore() {
 
 // arrive takes a message from the broker.
 func (l *loop) arrive(i *item) {
+	if i.watermark != nil {
+		if e := l.table.entries[i.message.Instance]; e != nil && l.marks.take(e, *i.watermark) {
+			l.advance(e)
+		}
+		return
+	}
 	if l.held.isDuplicate(i) {
 		i.free()
 		return // the first delivery will be settled
@@ -182,7 +189,9 @@ func (l *loop) arrive(i *item) {
 	l.held.add(i)
 	e := l.table.obtain(i.message.Instance)
 	e.partition, e.foreign = i.delivery.Partition, i.handed
-	e.waiting = append(e.waiting, i)
+	if !l.marks.holds(e, i) {
+		e.waiting = append(e.waiting, i)
+	}
 	if e.stuck {
 		l.returnWaiting(e, l.config.stuckAfter)
 	}
@@ -234,6 +243,7 @@ func (l *loop) setStuck(ctx context.Context, e *entry) {
 // keeps messages of this process to itself only if the instance is stuck, because its code may
 // still return.
 func (l *loop) returnWaiting(e *entry, after time.Duration) {
+	l.marks.forget(e)
 	var inside []*item
 	for _, i := range e.waiting {
 		if i.inside() {
@@ -267,6 +277,8 @@ func (l *loop) advance(e *entry) {
 		e.behind = false
 	}
 	switch {
+	case len(e.waiting) == 0 && !e.awaits.IsZero():
+		l.table.unpark(e)
 	case len(e.waiting) == 0:
 		l.table.park(e)
 	case e.waiting[0].blocked:
@@ -294,6 +306,9 @@ func (l *loop) hydrate(e *entry, k round.Known) {
 func (l *loop) makeReady(e *entry) {
 	e.takeMessages(l.config.maxInbox)
 	e.live.Remember(e.former)
+	if !e.foreign { // otherwise the owner of its partition has waited
+		e.live.SetWatermark(e.knownUntil())
+	}
 	l.ready.add(e)
 }
 
@@ -462,8 +477,13 @@ func (l *loop) finish(d *decision) {
 	l.spans.export(d)
 	l.rounds.settled(d)
 	e.taken, e.fresh = nil, false
-	if t.Again && len(again) == 0 {
+	switch {
+	case t.Again && len(again) == 0:
 		again = []*item{wakeUp(e.id, "again")}
+	case !t.Again && !t.Awaits.IsZero():
+		l.marks.setAside(e, again)
+		l.marks.ask(e, t.Awaits)
+		again = nil
 	}
 	e.putBack(again)
 	for _, s := range t.DroppedSteps {

@@ -162,12 +162,18 @@ func (o *Orchestrator) newPipeline() {
 		traced: c.Tracer != nil}, rounds, o.log)
 	waker := &waker{broker: o.broker, prefix: prefix, background: o.background, log: o.log}
 	held := newHeldMessages(c.Memory.MaxMessages, c.Memory.MaxMessageBytes)
+	settler := &settler{held: held, quarantine: o.quarantine, returned: returned, members: o.own,
+		handovers: &handovers{broker: o.broker, background: o.background, metrics: c.Metrics.Messages(),
+			log: o.log, waiting: make(map[string][]handover)},
+		dead: dead, notifier: &notifier{broker: o.broker, log: o.log}, texts: texts,
+		metrics: c.Metrics.Messages(), log: o.log}
 	o.loop = &loop{
 		config: loopConfig{ackWait: o.broker.InboxAckWait(), maxInbox: c.MaxInbox, maxAttempts: c.Round.MaxAttempts,
 			stuckAfter: c.StuckAfter, measured: c.Metrics != nil},
 		table: newInstances(instanceLimits{most: c.Memory.MaxInstances, mostBytes: c.Memory.MaxInstanceBytes,
 			runawayAfter: c.RunawayAfter}, &c.Round, o.steps, waker.wake, c.Metrics.Rounds(), o.log),
 		held:     held,
+		marks:    &watermarks{broker: o.broker, held: held, calls: calls, in: arrivals.in, nack: settler.nack},
 		ready:    &readyQueue{jobs: o.deciders.jobs},
 		deciders: o.deciders,
 		loader: &loader{store: o.store, timeout: c.LoadTimeout, measure: rounds.loaded, log: o.log,
@@ -179,12 +185,8 @@ func (o *Orchestrator) newPipeline() {
 			bytes: c.Commit.MaxBytes},
 			timeout: c.Commit.Timeout, store: o.store, publisher: o.publisher, measure: rounds.committed,
 			after: calls.after, log: o.log, done: make(chan *committed, maxCommits)},
-		settler: &settler{held: held, quarantine: o.quarantine, returned: returned, members: o.own,
-			handovers: &handovers{broker: o.broker, background: o.background, metrics: c.Metrics.Messages(),
-				log: o.log, waiting: make(map[string][]handover)},
-			dead: dead, notifier: &notifier{broker: o.broker, log: o.log}, texts: texts,
-			metrics: c.Metrics.Messages(), log: o.log},
-		steps: o.steps, wake: waker.wake,
+		settler: settler,
+		steps:   o.steps, wake: waker.wake,
 		spans:  &spans{tracer: c.Tracer, store: o.store, background: o.background},
 		rounds: rounds, turnLog: &turnLog{code: c.CodeLogger, service: o.log, texts: texts}, log: o.log,
 		in: arrivals.in, calls: calls, drained: make(chan struct{}),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -211,7 +212,9 @@ type message struct {
 	deliveries int
 	free       time.Time // when the broker may deliver it
 	holder     *receiver // the receiver that has it and keeps the order; otherwise nil
+	taken      bool      // the holder has taken it
 	returned   bool      // nacked: it has lost its place in the order
+	returnedBy *receiver // nacked it last
 }
 
 // change wakes all waiting goroutines after a change. mu is held.
@@ -357,6 +360,8 @@ type receiver struct {
 	c     *link
 	ahead bool
 	came  chan struct{} // a message has arrived directly
+	marks []*mark       // b.mu guards them
+	tells signal.Signal // a mark may have passed
 
 	mu     sync.Mutex
 	direct []broker.Delivery
@@ -408,7 +413,7 @@ func (s *streams) nextWork(q broker.TaskQueueName, now time.Time) (m *message, n
 // handOut delivers a message to a receiver. mu is held.
 func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Delivery {
 	m.deliveries++
-	m.holder, m.returned, m.free = to, false, now.Add(b.wait(m))
+	m.holder, m.taken, m.returned, m.free = to, false, false, now.Add(b.wait(m))
 	d := broker.Delivery{
 		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
 		Sequence: m.place, NumDelivered: m.deliveries, StoredAt: m.stored,
@@ -498,7 +503,10 @@ func (h hold) Ack() { h.settle("ack", func(m *message) { h.b.remove(m.place) }) 
 
 // Nak implements broker.Hold.
 func (h hold) Nak(after time.Duration) {
-	h.settle("return", func(m *message) { m.free, m.holder, m.returned = h.b.now().Add(after), nil, true })
+	h.settle("return", func(m *message) {
+		m.returnedBy = m.holder
+		m.free, m.holder, m.returned = h.b.now().Add(after), nil, true
+	})
 }
 
 // InProgress implements broker.Hold.

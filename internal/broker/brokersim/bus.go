@@ -74,7 +74,8 @@ func Connect(b *Broker, p Path) *Bus {
 	w, pull, control := &writer{c, results}, &puller{c}, &notifications{c}
 	direct := &directSender{writer: w, avoid: make(map[string]time.Time)}
 	return &Bus{
-		link: c, publisher: &publisher{w, direct}, inbox: &inbox{pull, results}, taskQueues: &taskQueues{pull, control},
+		link: c, publisher: &publisher{w, direct}, inbox: newInbox(pull, results),
+		taskQueues:  &taskQueues{pull, control},
 		deadLetters: &deadLetters{c}, schedules: &schedules{c}, members: &members{c}, handovers: &handovers{c},
 		leases: &leases{c}, keyValue: &keyValue{c}, notifications: control, requests: &requests{c},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -14,6 +15,11 @@ import (
 type inbox struct {
 	*puller
 	results *directResults
+	lanes   map[int][]*receiver // of each partition that this process receives from; b.mu guards it
+}
+
+func newInbox(p *puller, r *directResults) *inbox {
+	return &inbox{puller: p, results: r, lanes: make(map[int][]*receiver)}
 }
 
 // Partitions implements broker.Inbox.
@@ -47,17 +53,20 @@ func (c *inbox) Receive(ctx context.Context, partition int, take func(broker.Del
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 2)
+	clients, ahead := c.newReceiver(false), c.newReceiver(true)
+	c.asking(func() { c.lanes[partition] = []*receiver{clients, ahead} })
 	go func() {
-		ended <- c.receive(both, &receiver{c: c.link}, partition, "receive "+strconv.Itoa(partition), take)
+		ended <- c.receive(both, clients, partition, "receive "+strconv.Itoa(partition), take)
 	}()
 	go func() {
-		r := &receiver{c: c.link, ahead: true, came: make(chan struct{}, 1)}
-		defer c.results.receives(partition, r)()
-		ended <- c.receive(both, r, partition, "receive ahead "+strconv.Itoa(partition), take)
+		defer c.results.receives(partition, ahead)()
+		ended <- c.receive(both, ahead, partition, "receive ahead "+strconv.Itoa(partition), take)
 	}()
 	err := <-ended
 	cancel()
-	return errors.Join(err, <-ended)
+	err = errors.Join(err, <-ended)
+	c.endMarks(ctx, partition, clients, ahead)
+	return err
 }
 
 // receive delivers one lane of a partition.
@@ -68,9 +77,14 @@ func (c *inbox) receive(ctx context.Context, r *receiver, partition int, what st
 			d.Hold.Nak(0)
 			return
 		}
-		take(d)
+		c.takes(r, d, take)
 		c.path.Pause(what + " another") // two that arrived together reach the process one after the other
 	}
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	telling.Go(func() { c.tell(ctx, r, partition, what) })
 	for ctx.Err() == nil {
 		if d, ok := r.pop(); ok {
 			give(d)

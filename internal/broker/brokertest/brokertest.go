@@ -118,7 +118,8 @@ func Run(t *testing.T, maker Make) {
 func RunVirtual(t *testing.T, maker Make) { run(t, maker, synctest.Test) }
 
 func run(t *testing.T, maker Make, in func(*testing.T, func(*testing.T))) {
-	for _, c := range slices.Concat(inboxTests, delayTests, taskTests, sideTests, memberTests, loadTests) {
+	for _, c := range slices.Concat(inboxTests, watermarkTests,
+		delayTests, taskTests, sideTests, memberTests, loadTests) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			in(t, func(t *testing.T) {

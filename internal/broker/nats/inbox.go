@@ -37,6 +37,8 @@ type inbox struct {
 	due     *forwarder
 	later   *laterStore
 	anchors *anchors
+
+	receivers receivers
 }
 
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,
@@ -93,13 +95,18 @@ func (in *inbox) receive(ctx context.Context, l lane, partition int, take func(b
 	stop, cancel := context.WithCancel(ctx)
 	tending.Go(func() { r.tend(stop, status) })
 	tending.Go(func() { r.takeOver(stop) })
+	tending.Go(func() { r.marks.lookAhead(stop) })
+	tending.Go(func() { r.marks.tell(stop) })
+	remove := in.receivers.add(r)
 	if l == ahead {
 		defer in.results.offer(partition, r.arriveDirect)()
 	}
 	err = r.run(ctx, take)
+	remove()
 	cancel()
 	tending.Wait()
 	r.end()
+	r.marks.end(ctx)
 	return err
 }
 

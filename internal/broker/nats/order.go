@@ -158,6 +158,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	for _, p := range settled {
 		r.queue.pushAll(r.order.came(p.who, p.at))
 	}
+	r.marks.review()
 }
 
 // giveUp stops the wait for messages that are not redelivered. If the consumer may have redelivered
@@ -181,4 +182,5 @@ func (r *receiver) giveUp(ctx context.Context, again bool) {
 		return
 	}
 	r.queue.pushAll(r.order.release())
+	r.marks.review()
 }

@@ -40,6 +40,30 @@ type found struct {
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"seq"`
 	Header   []byte `json:"hdrs"`
+	Time     time.Time
+}
+
+// next returns the first message of the inbox, from a place on, whose stored subject matches a
+// filter; nil if there is none.
+func (r *reader) next(ctx context.Context, filter string, from uint64) (*found, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter)
+	if r.replicas != 1 { // another replica may not have the newest messages yet
+		return r.askLeader(ctx, r.names.inbox, request)
+	}
+	m, err := r.nc.RequestWithContext(ctx, r.api+"DIRECT.GET."+r.names.inbox, request)
+	if err != nil {
+		return nil, err
+	}
+	if status := m.Header.Get("Status"); status != "" {
+		return nil, ignoreNotFound(status, m)
+	}
+	f := &found{Subject: m.Header.Get("Nats-Subject")}
+	var err1, err2 error
+	f.Sequence, err1 = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	f.Time, err2 = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	return f, errors.Join(err1, err2)
 }
 
 // askLeader asks the leader of a stream for a message; nil if there is none.

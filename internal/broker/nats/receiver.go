@@ -31,6 +31,7 @@ type receiver struct {
 	pulls  pulls
 	queue  readyQueue
 	delays delays
+	marks  marks
 	order  order
 	aside  []*waiting // messages that arrived while it resyncs
 	line   uint64     // the connection that it listens to, as the number of reconnects
@@ -40,7 +41,7 @@ type receiver struct {
 func newReceiver(c *conn, l lane, partition int, ackWait time.Duration, reader reader, store *laterStore) *receiver {
 	r := &receiver{conn: c, lane: l, consumer: l.consumer(partition), partition: partition, ackWait: ackWait,
 		reader: reader, store: store, queue: newReadyQueue(), line: c.nc.Stats().Reconnects}
-	r.delays = newDelays(&c.names, r.due)
+	r.delays, r.marks = newDelays(&c.names, r.due), newMarks(r)
 	return r
 }
 
@@ -59,7 +60,7 @@ func (r *receiver) begin(ctx context.Context) error {
 		}
 		if info.NumWaiting == 0 || time.Since(began) > otherWait {
 			r.order, err = r.findLeft(ctx, info)
-			r.handed = r.order.handed
+			r.handed, r.marks.place = r.order.handed, info.Delivered.Stream
 			return err
 		}
 		select {
@@ -151,6 +152,9 @@ func (r *receiver) arrive(m *nats.Msg) {
 		w.accepted = acceptanceOf(d)
 	}
 	r.seeHandedOver(w)
+	if o.deliveries == 1 && !r.state.resyncs() {
+		r.marks.arrived(o.place, o.stored)
+	}
 	rest := notBefore.Sub(now)
 	came := func() { r.queue.pushAll(r.order.came(lastWord(d.Subject), d.Sequence)) }
 	switch {
@@ -209,6 +213,14 @@ func (r *receiver) due(w *waiting) {
 		w.timer = time.AfterFunc(rest, func() { r.due(w) })
 		return
 	}
+	if r.delays.lastCounts(w) && !w.known { // a newer one may have been stored before this one was due
+		r.marks.add(&mark{who: lastWord(w.d.Subject), at: w.notBefore, told: func(_ context.Context, ok bool) {
+			if w.known = ok; ok {
+				r.due(w)
+			}
+		}})
+		return
+	}
 	now := time.Now()
 	for _, x := range r.delays.dueWith(w, now) {
 		x.timer.Stop()
@@ -254,6 +266,9 @@ func (r *receiver) pop() (d broker.Delivery, ok bool, err error) {
 	if ok {
 		r.more()
 	}
+	if len(r.marks.passed) > 0 {
+		r.marks.tells.Set()
+	}
 	return d, ok, err
 }
 
@@ -271,6 +286,7 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 			r.extend()
 			r.checkLeft(ctx)
 			r.checkAlive(ctx)
+			r.marks.reviewSoon()
 			if r.eachTick != nil {
 				r.eachTick(time.Now())
 			}
@@ -316,6 +332,10 @@ func (r *receiver) again(ctx context.Context) {
 	}
 	r.line = line
 	r.reorder(left)
+	if info != nil {
+		r.marks.place = max(r.marks.place, info.Delivered.Stream)
+	}
+	r.marks.review()
 	if before == shared {
 		return // the requested messages are still to arrive
 	}

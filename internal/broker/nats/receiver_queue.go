@@ -26,6 +26,7 @@ type waiting struct {
 	accepted  acceptance // when it was
 	again     bool       // it was delivered before
 	done      bool       // its task is done
+	known     bool       // all messages have arrived that were stored before it was due
 }
 
 // readyQueue are the messages that wait only to be taken, in order. The lock of its receiver guards
@@ -35,6 +36,36 @@ type readyQueue struct {
 	all    []*waiting
 	bytes  int
 	failed error // why the receiver ends
+
+	// Messages have numbers. Those up to popped were taken out, and take has returned for those up
+	// to taken. next is the message that it was called for last.
+	popped, taken uint64
+	next          *waiting
+}
+
+// last returns the number of the last message of an instance that was stored before a moment and
+// for which take has not returned; 0 if there is none.
+func (q *readyQueue) last(who string, before time.Time) uint64 {
+	is := func(w *waiting) bool {
+		return w != nil && lastWord(w.d.Subject) == who && w.moment().Before(before)
+	}
+	for i, w := range slices.Backward(q.all) {
+		if is(w) {
+			return q.popped + uint64(i) + 1
+		}
+	}
+	if q.taken < q.popped && is(q.next) {
+		return q.popped
+	}
+	return 0
+}
+
+// moment is when a message counts as sent: when it was stored, or the time that it was delayed to.
+func (w *waiting) moment() time.Time {
+	if w.notBefore.After(w.d.StoredAt) {
+		return w.notBefore
+	}
+	return w.d.StoredAt
 }
 
 func newReadyQueue() readyQueue { return readyQueue{ready: signal.New()} }
@@ -61,18 +92,22 @@ func (q *readyQueue) fail(err error) {
 	q.wake()
 }
 
-// pop takes the first message out of the queue, unless the receiver failed.
+// pop takes the first message out of the queue, unless the receiver failed. take has returned for
+// the message before.
 func (q *readyQueue) pop() (d broker.Delivery, ok bool, err error) {
+	q.taken = q.popped
 	if q.failed != nil {
 		return d, false, q.failed
 	}
 	if len(q.all) == 0 {
 		return d, false, nil
 	}
-	d = q.all[0].d
+	q.next = q.all[0]
+	d = q.next.d
 	q.all[0] = nil
 	q.all = q.all[1:]
 	q.bytes -= len(d.Body)
+	q.popped++
 	return d, true, nil
 }
 

@@ -1,0 +1,139 @@
+package orchestrator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// A timer does not fire before all messages are known that the broker stored before it is due (see
+// package round). So a timer that arrives, and a message that a round could not take yet, is set
+// aside, and the broker is asked for the watermark of the instance. The answer comes to the loop
+// behind the messages that it is about. If this process stops receiving before, it asks again.
+
+// askAgain is the delay before the broker is asked again for a watermark, when this process has
+// stopped receiving meanwhile.
+const askAgain = 100 * time.Millisecond
+
+// watermark is the answer to a question for one.
+type watermark struct {
+	question uint64
+	at       time.Time
+}
+
+// watermarkBroker is the part of [broker.Inbox] that knows which messages are still to come.
+type watermarkBroker interface {
+	AwaitWatermark(partition int, instance string, at time.Time, reached func(ctx context.Context, ok bool)) bool
+}
+
+// watermarks keeps messages aside until the watermarks of their instances have risen. The goroutine
+// of the loop calls its methods.
+type watermarks struct {
+	broker watermarkBroker
+	held   *heldMessages
+	calls  *calls
+	in     chan<- *item
+	nack   func(i *item, after time.Duration)
+
+	questions uint64 // counts them
+}
+
+// holds reports whether a message is a timer that has to wait for the watermark, and sets it aside.
+// If too many are, it nacks the timer.
+func (w *watermarks) holds(e *entry, i *item) bool {
+	timer, ok := i.message.Content.(*events.TimerDue)
+	switch {
+	case !ok, i.handed, !timer.Due.After(e.watermark):
+		return false
+	case w.held.asideFull():
+		w.nack(i, time.Second)
+	default:
+		w.setAside(e, []*item{i})
+		w.ask(e, timer.Due)
+	}
+	return true
+}
+
+// setAside keeps messages of an instance until its watermark has risen.
+func (w *watermarks) setAside(e *entry, items []*item) {
+	e.aside = append(e.aside, items...)
+	for _, i := range items {
+		w.held.setAside(i, true)
+	}
+}
+
+// bringBack puts the messages that were set aside before those that wait.
+func (w *watermarks) bringBack(e *entry) {
+	for _, i := range e.aside {
+		w.held.setAside(i, false)
+	}
+	e.waiting = append(slices.Clone(e.aside), e.waiting...)
+	e.aside = nil
+}
+
+// ask asks for the watermark of an instance, unless that was done.
+func (w *watermarks) ask(e *entry, at time.Time) {
+	if at.After(e.awaits) {
+		e.awaits = at
+		w.request(e, at)
+	}
+}
+
+func (w *watermarks) request(e *entry, at time.Time) {
+	id := e.id
+	w.questions++
+	question := w.questions
+	if e.asked == 0 {
+		e.asked = question
+	}
+	asked := w.broker.AwaitWatermark(e.partition, id, at, func(ctx context.Context, ok bool) {
+		if !ok {
+			w.requestLater(e, question, at)
+			return
+		}
+		answer := &item{message: events.Message{Instance: id}, watermark: &watermark{question, at}}
+		select {
+		case w.in <- answer:
+		case <-ctx.Done():
+			w.requestLater(e, question, at)
+		}
+	})
+	if !asked {
+		w.requestLater(e, question, at)
+	}
+}
+
+// requestLater repeats a question, unless its answer counts no more. Any goroutine may call it.
+func (w *watermarks) requestLater(e *entry, question uint64, at time.Time) {
+	w.calls.after(askAgain, func() {
+		if e.asked > 0 && e.asked <= question && e.awaits.Equal(at) {
+			w.request(e, at)
+		}
+	})
+}
+
+// take takes an answer, and reports whether the instance may go on.
+func (w *watermarks) take(e *entry, x watermark) bool {
+	if e.asked == 0 || x.question < e.asked {
+		return false // the partition has moved, and may be back
+	}
+	if e.awaits.Equal(x.at) {
+		e.awaits = time.Time{}
+	}
+	if x.at.After(e.watermark) {
+		e.watermark = x.at
+	}
+	if len(e.aside) == 0 {
+		e.aside = []*item{wakeUp(e.id, "watermark")}
+	}
+	w.bringBack(e)
+	return true
+}
+
+// forget forgets the watermark of an instance, and brings back the messages that were set aside.
+func (w *watermarks) forget(e *entry) {
+	w.bringBack(e)
+	e.watermark, e.awaits, e.asked = time.Time{}, time.Time{}, 0
+}
