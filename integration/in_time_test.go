@@ -1,8 +1,11 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -178,3 +181,40 @@ func TestWhatCameInTimeCounts(t *testing.T) {
 }
 
 var _ orchestrator.Broker = (*oneLane)(nil)
+
+// TestALeapOfTheClockStopsNoTimer: an orchestrator decides nothing while its clock is ten years
+// ahead. Otherwise the history would be ahead for good, and a sleep of a second would end in ten
+// years.
+func TestALeapOfTheClockStopsNoTimer(t *testing.T) {
+	t.Parallel()
+	napper := orchestration.Define[string, string]("napper")
+	s := newSystem(t, openSQLite(t), napper.Bind(func(ctx *orchestration.Context, _ string) (string, error) {
+		if _, err := approval.Wait(ctx); err != nil {
+			return "", err
+		}
+		return "slept", ctx.Sleep(time.Second)
+	}))
+	var years atomic.Int64
+	v := s.orchestrate(func(c *orchestrator.Config) {
+		c.Clocks.Now = func() time.Time { return time.Now().AddDate(int(years.Load()), 0, 0) }
+	})
+	s.start("napper", "i", "")
+	s.reaches("i", events.KindEventAwaited)
+	years.Store(10)
+	s.say(events.Message{ID: "yes", Instance: "i",
+		Content: &events.EventRaised{Name: approval.Name(), Data: encode(t, "yes")}})
+	s.eventually("the orchestrator says that its clock is wrong", func() error {
+		if err := v.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "clock of this machine") {
+			return fmt.Errorf("it says %w", cmp.Or(err, errors.New("nothing")))
+		}
+		return nil
+	})
+	if n := len(s.events("i", 0)); n != 2 {
+		t.Errorf("it has decided something: there are %d events", n)
+	}
+	years.Store(0)
+	if x := s.ended("i"); string(x.Output) != `"slept"` || x.EndedAt.After(time.Now().Add(time.Hour)) {
+		t.Errorf("%s at %v with %s", x.Status, x.EndedAt, x.Output)
+	}
+	s.eventually("the orchestrator is ready", func() error { return v.Ready(t.Context()) })
+}

@@ -327,6 +327,22 @@ func workAlerts() []alert {
 			fine: took(telemetry.MetricTimerLateness, "", 4),
 		},
 		{
+			name: "RondoClockWrong", critical: true, hold: time.Minute,
+			expr: "abs(" + name(telemetry.MetricClockAhead) + ") > 5",
+			summary: "the clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} off that of " +
+				"{{ $labels.clock }}",
+			description: "An orchestrator whose clock is wrong by more than `--max-clock-skew` decides nothing.",
+			means: "The clock of that machine, of NATS or of the database is wrong. From 10 seconds on, the " +
+				"orchestrator decides nothing, and is not ready.",
+			because: "Machines with NTP differ by milliseconds. 5 seconds leave time to react.",
+			look:    []string{"overview: Processes", "overview: Timers fire late by", "overview: Clocks"},
+			do: []string{"Compare the clocks: `rondo doctor`, and `date` on the machines of NATS and of the " +
+				"database. If all orchestrators report the same clock, that one is wrong.",
+				"Let all machines have the time from NTP."},
+			bad:  []string{gauge(telemetry.MetricClockAhead, `clock="nats"`, "-9x60")},
+			fine: []string{gauge(telemetry.MetricClockAhead, `clock="nats"`, "-4x60")},
+		},
+		{
 			name: "RondoMemoryBound", hold: 15 * time.Minute,
 			expr: v.rate(telemetry.MetricEvictions, by{space, "job", "instance"}) + " > 1",
 			summary: "{{ $labels.instance }} forgets {{ printf \"%.0f\" $value }} instances a second" +

@@ -169,6 +169,11 @@ func overview() board {
 						{expr: v.sum(telemetry.MetricTaskWaiting, nil), legend: "tasks"},
 						{expr: v.most(telemetry.MetricOutboxEntries, nil), legend: "outbox"},
 					}},
+				{title: "Clocks", unit: inSeconds,
+					about: "How far the clocks of the orchestrators are ahead of those of NATS and of the database, " +
+						"the furthest of them.", queries: []query{
+						{expr: v.most(telemetry.MetricClockAhead, by{telemetry.LabelClock}), legend: "{{clock}}"},
+					}},
 				{title: "How full it is", unit: asShare,
 					about: "Slots of workers, connections to the database, and what orchestrators may hold. What " +
 						"stays at 100 % is what everything waits for; only instances may, if there are enough of them.",

@@ -84,6 +84,10 @@ var mutants = []mutant{
 		{loopOf + "watermarks.go", "	case !ok, i.handed, !timer.Due.After(e.watermark):\n",
 			"	case !ok || timer.Due.After(e.watermark), i.handed:\n"},
 	}},
+	{name: "a leap of the clock is not noticed before the next round", seed: 1, edits: []edit{
+		{loopOf + "clock.go", "		if ahead := c.ahead[i] + leap; ahead.Abs() > c.config.most {\n",
+			"		if ahead := c.ahead[i] + 0*leap; ahead.Abs() > c.config.most {\n"},
+	}},
 	{name: "what was stored after a deadline is taken before it", seed: 1, edits: []edit{
 		{roundOf + "inbox.go", "		case !d.Moment.IsZero() && !in.fireDue(d.Moment):\n", "		case false:\n"},
 	}},

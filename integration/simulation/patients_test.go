@@ -53,6 +53,10 @@ func (w *weather) visit(r *rand.Rand) {
 		return
 	}
 	w.patients = 1 + r.IntN(3)
+	if r.IntN(3) == 0 {
+		w.disasters = append(w.disasters, disaster{duration(r, 0, w.lasts), "leap", r.IntN(2),
+			duration(r, 100*time.Millisecond, 25*time.Second)})
+	}
 	w.disasters = append(w.disasters, disaster{duration(r, time.Second, w.lasts*2/3), "away", 0,
 		duration(r, 2*time.Second, 40*time.Second)})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/internal/check"
@@ -89,6 +90,9 @@ func (w *world) verdict() (faults []string) {
 			bad("the list: %v", err)
 		}
 		for _, info := range list.Instances {
+			if info.UpdatedAt.After(time.Now().Add(time.Minute)) {
+				bad("%s was changed at %v, by a clock that was wrong", info.Instance, info.UpdatedAt)
+			}
 			if info.Instance == dropInID || isGarbage(info.Instance) && info.Status == round.Failed {
 				continue
 			}

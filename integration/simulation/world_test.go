@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,7 @@ type world struct {
 	stands   map[string]stands
 	said     []check.Acknowledged // the acknowledgements of clients
 	upset    int                  // how often the broker has lost something
+	leapTill [2]atomic.Int64      // until when the clock of an orchestrator is ten years ahead
 	storedIn map[string]upheaval  // in which time the first copy of a message was stored, by id
 	faults   []string             // faults that were seen during the run
 	journal
@@ -274,6 +276,8 @@ func (w *world) strike(d disaster) {
 		w.broker.Skew(d.by)
 	case "away":
 		w.stay(d.by)
+	case "leap":
+		w.leapTill[d.who].Store(time.Now().Add(d.by).UnixNano())
 	}
 }
 
@@ -399,12 +403,17 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *brokersim.Bus) 
 					// Each turn takes a moment to decide. Otherwise the scheduler of Go would
 					// choose which of the turns that are decided at one moment share a commit.
 					<-time.After(decideTakes)
-					return time.Now().Add(w.weather.orchestratorsAhead[i])
+					now := time.Now()
+					if now.UnixNano() < w.leapTill[i].Load() {
+						now = now.AddDate(10, 0, 0)
+					}
+					return now.Add(w.weather.orchestratorsAhead[i])
 				},
 				// The watch over code freezes together with the code. The other work of the process
-				// is not code, so how much CPU time it uses is not known.
+				// is not code, so how much CPU time it uses is not known. A process that is told to
+				// end stays frozen.
 				CPU: func() (time.Duration, bool) {
-					r.Stand(ctx, "watch")
+					r.Stand(w.context, "watch")
 					return 0, false
 				},
 				Jitter: func(what string, most time.Duration) time.Duration {

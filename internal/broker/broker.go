@@ -446,6 +446,9 @@ type Traffic struct {
 
 // Connection reports events of the connection to the broker.
 type Connection interface {
+	// Now returns the time on the clock of the broker, as far as a single one of its servers knows
+	// it: the one by which it stores messages.
+	Now(ctx context.Context) (time.Time, error)
 	// Reconnected calls told each time the connection is restored, until stop is called. The
 	// process has missed the notifications of the time between. told must not block.
 	Reconnected(told func()) (stop func())

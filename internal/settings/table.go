@@ -145,6 +145,10 @@ var sections = []section{
 		{Name: "direct-delivery", of: deciding, Switch: true,
 			Help: "deliver activity tasks straight to workers that have room for them; without it, NATS stores " +
 				"all tasks first", kind: offOn()},
+		{Name: "max-clock-skew", of: deciding,
+			Help: "by how much the clock of this machine may differ from those of NATS and the database; while it " +
+				"differs by more, nothing is decided",
+			kind: duration(time.Millisecond)},
 		{Name: "commit-timeout", of: deciding, Help: "how long one attempt to commit may take",
 			kind: duration(time.Millisecond)},
 		{Name: "sweep-every", of: deciding, Help: "how often overdue instances and outbox entries are looked for",

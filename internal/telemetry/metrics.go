@@ -9,8 +9,9 @@ import (
 // The names of metrics. Those with a unit of "s" or "By" end in _seconds and _bytes where
 // Prometheus reads them, and counters in _total.
 const (
-	MetricBuildInfo = "rondo.build_info"
-	MetricReady     = "rondo.ready"
+	MetricBuildInfo  = "rondo.build_info"
+	MetricReady      = "rondo.ready"
+	MetricClockAhead = "rondo.clock.ahead"
 
 	MetricOrchestrationStarts        = "rondo.orchestration.starts"
 	MetricOrchestrationCompletions   = "rondo.orchestration.completions"
@@ -127,7 +128,8 @@ const (
 	LabelChild         = "child"         // the first 200 names; then [Other]
 	// on a worker, a registered name; elsewhere the first 200 names, then [Other]
 	LabelActivity    = "activity"
-	LabelTag         = "tag" // the first 50, then [Other]; "" for none
+	LabelClock       = "clock" // nats or database
+	LabelTag         = "tag"   // the first 50, then [Other]; "" for none
 	LabelInitiatedBy = "initiated_by"
 	LabelStatus      = "status"
 	LabelOutcome     = "outcome"
@@ -235,6 +237,8 @@ var described = []Described{
 	{Name: MetricBuildInfo, Type: Gauge, Labels: labels(LabelBuild, LabelEngine, LabelGo),
 		Help: "Always 1; its labels say which binary runs."},
 	{Name: MetricReady, Type: Gauge, Help: "1 if `/readyz` said ok when it was asked last, 0 otherwise."},
+	{Name: MetricClockAhead, Type: Gauge, Unit: "s", Labels: labels(LabelClock),
+		Help: "How far the clock of this machine is ahead of that of nats and of that of the database."},
 
 	// Orchestrations.
 	{Name: MetricOrchestrationStarts, Type: Counter, Unit: "{execution}",

@@ -172,6 +172,9 @@ type OrchestratorConfig struct {
 	// RunawayAfter is how long the code of a round may compute before the orchestrator interrupts
 	// it. Default: 10 seconds.
 	RunawayAfter time.Duration `setting:"runaway-after"`
+	// MaxClockSkew is by how much the clock of this machine may differ from those of NATS and the
+	// database. While it differs by more, the orchestrator decides nothing. Default: 10 seconds.
+	MaxClockSkew time.Duration `setting:"max-clock-skew"`
 	// NoDirectDelivery has NATS store all activity tasks first, instead of delivering them straight
 	// to workers that have room for them. Default: false.
 	NoDirectDelivery bool `setting:"direct-delivery"`
@@ -304,7 +307,7 @@ func defaults(command Command) Config {
 		Orchestrator: OrchestratorConfig{
 			MaxInstances: 10_000, MaxInstanceMemory: 1 << 30, MaxMessages: 20_000, MaxMessageMemory: 256 << 20,
 			StepConcurrency: 64, MessageAttempts: 10, RunawayAfter: 10 * time.Second,
-			CommitTimeout: 10 * time.Second, SweepEvery: 5 * time.Second,
+			CommitTimeout: 10 * time.Second, SweepEvery: 5 * time.Second, MaxClockSkew: 10 * time.Second,
 		},
 		JobQueues: JobQueues{MaxJob: jobserver.DefaultMaxJob, MaxBody: jobserver.DefaultMaxBody},
 		Worker: WorkerConfig{

@@ -30,6 +30,7 @@ func orchestratorConfig(c *Config) orchestrator.Config {
 		Commit:           orchestrator.Commit{Timeout: o.CommitTimeout},
 		Sweep:            orchestrator.Sweep{Every: o.SweepEvery, OutboxAfter: o.OutboxAfter},
 		RoundConcurrency: o.RoundConcurrency, StepConcurrency: o.StepConcurrency,
+		Clocks:       orchestrator.Clocks{MaxSkew: o.MaxClockSkew},
 		RunawayAfter: o.RunawayAfter, ShutdownTimeout: c.ShutdownTimeout, NoDirectDelivery: o.NoDirectDelivery,
 		Retention: o.Retention, KeepExecutions: o.KeepExecutions, KeepFormerFor: o.KeepFormerFor,
 		LogPayloads: c.Log.Payloads, Logger: o.Logger, CodeLogger: o.CodeLogger,

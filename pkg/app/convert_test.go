@@ -39,6 +39,7 @@ var arrivals = map[string]string{
 	"Orchestrator.MessageAttempts":    "orchestrator.Round.MaxAttempts",
 	"Orchestrator.RunawayAfter":       "orchestrator.RunawayAfter",
 	"Orchestrator.NoDirectDelivery":   "orchestrator.NoDirectDelivery",
+	"Orchestrator.MaxClockSkew":       "orchestrator.Clocks.MaxSkew",
 	"Orchestrator.CommitTimeout":      "orchestrator.Commit.Timeout",
 	"Orchestrator.SweepEvery":         "orchestrator.Sweep.Every",
 	"Orchestrator.OutboxAfter":        "orchestrator.Sweep.OutboxAfter",

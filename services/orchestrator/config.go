@@ -27,8 +27,8 @@ type Config struct {
 	Commit Commit
 	// Sweep has the settings of sweeps for overdue instances and outbox entries.
 	Sweep Sweep
-	// Clocks are for simulations.
-	Clocks Clocks `json:"-"`
+	// Clocks say how good the clock must be, and replace it in simulations.
+	Clocks Clocks
 
 	// MaxInbox bounds the messages that one instance takes in one round: 500.
 	MaxInbox int
@@ -115,14 +115,18 @@ type Sweep struct {
 	OutboxAfter time.Duration
 }
 
-// Clocks replace time and randomness in simulations.
+// Clocks bound the difference of clocks, and replace time and randomness in simulations.
 type Clocks struct {
+	// MaxSkew is by how much the clock of this machine may differ from those of the broker and of
+	// the database. While it differs by more, the orchestrator decides nothing. Default: 10
+	// seconds.
+	MaxSkew time.Duration
 	// Now is the clock for the times in histories; nil is [time.Now].
-	Now func() time.Time
+	Now func() time.Time `json:"-"`
 	// Jitter returns a delay up to most for the regular jobs of all replicas; nil draws one.
-	Jitter func(what string, most time.Duration) time.Duration
+	Jitter func(what string, most time.Duration) time.Duration `json:"-"`
 	// CPU returns the CPU time that the process has used, if known; nil asks the operating system.
-	CPU func() (used time.Duration, known bool)
+	CPU func() (used time.Duration, known bool) `json:"-"`
 }
 
 func (c Config) withDefaults() Config {
@@ -153,6 +157,7 @@ func (c Config) withDefaults() Config {
 	number(&c.QuarantineAfter, 3)
 	number(&c.Sweep.Limit, 500)
 	duration(&c.RunawayAfter, 10*time.Second)
+	duration(&c.Clocks.MaxSkew, 10*time.Second)
 	duration(&c.StuckAfter, 30*time.Second)
 	duration(&c.Commit.Timeout, 10*time.Second)
 	duration(&c.LoadTimeout, 10*time.Second)

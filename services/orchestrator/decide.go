@@ -52,9 +52,10 @@ type deciderConfig struct {
 	concurrency              int
 	runawayAfter, stuckAfter time.Duration
 	prefix                   string
-	now                      func() time.Time
-	cpu                      func() (used time.Duration, known bool)
-	traced                   bool // spans of rounds are exported
+	// now returns the time once the clock is right.
+	now    func(ctx context.Context) (time.Time, error)
+	cpu    func() (used time.Duration, known bool)
+	traced bool // spans of rounds are exported
 }
 
 // job is a round that is being decided.
@@ -112,11 +113,16 @@ func (d *deciders) work(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-d.jobs:
+			now, err := d.config.now(ctx)
+			if err != nil { // the service ends
+				e.live.Evict()
+				return
+			}
 			j := &job{entry: e, live: e.live}
 			d.mu.Lock()
 			d.busy[j] = true
 			d.mu.Unlock()
-			out := d.decide(e)
+			out := d.decide(e, events.Instant(now))
 			d.mu.Lock()
 			delete(d.busy, j)
 			lost := j.reported
@@ -141,9 +147,8 @@ func (d *deciders) work(ctx context.Context) {
 	}
 }
 
-// decide runs one round.
-func (d *deciders) decide(e *entry) *decision {
-	now := events.Instant(d.config.now())
+// decide runs one round, at a time.
+func (d *deciders) decide(e *entry, now time.Time) *decision {
 	inbox := make([]round.Delivery, len(e.taken))
 	for i, t := range e.taken {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts),

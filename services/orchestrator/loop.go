@@ -262,6 +262,12 @@ func (l *loop) returnWaiting(e *entry, after time.Duration) {
 	}
 }
 
+// giveBack nacks the messages that wait for an instance, because its watermark is not to be had.
+func (l *loop) giveBack(e *entry) {
+	l.returnWaiting(e, unknownFor)
+	l.advance(e)
+}
+
 // ---- From one stage to the next.
 
 // advance starts the next stage of an idle instance.

@@ -81,6 +81,7 @@ type Broker interface {
 	broker.Notifications
 	broker.Requests
 	broker.Discovery
+	broker.Connection
 	// Prefix begins all subjects. InboxAckWait is the time after which the broker redelivers a
 	// message that is neither acknowledged nor extended.
 	Prefix() string
@@ -109,6 +110,7 @@ type Orchestrator struct {
 	keeper     *maintenance.Keeper
 	values     *valueReader
 	gauges     *report.Gauges
+	clock      *clock
 
 	running atomic.Bool
 	began   time.Time
@@ -131,6 +133,8 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	}
 	o := &Orchestrator{config: config, log: config.Logger.With("orchestrator", config.ID), broker: broker, store: store}
 	o.background = newBackground()
+	o.clock = newClock(clockConfig{now: config.Clocks.Now, most: config.Clocks.MaxSkew, every: compareEvery,
+		others: []otherClock{{"nats", broker.Now}, {"database", store.Now}}}, o.log)
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
 	o.publisher.Watch(config.Metrics.Outbox())
 	if !config.NoDirectDelivery {
@@ -158,7 +162,7 @@ func (o *Orchestrator) newPipeline() {
 		metrics:   c.Metrics.Messages()}
 	rounds := &roundMetrics{metrics: c.Metrics, background: o.background}
 	o.deciders = newDeciders(deciderConfig{concurrency: c.RoundConcurrency, runawayAfter: c.RunawayAfter,
-		stuckAfter: c.StuckAfter, prefix: prefix, now: c.Clocks.Now, cpu: c.Clocks.CPU,
+		stuckAfter: c.StuckAfter, prefix: prefix, now: o.clock.read, cpu: c.Clocks.CPU,
 		traced: c.Tracer != nil}, rounds, o.log)
 	waker := &waker{broker: o.broker, prefix: prefix, background: o.background, log: o.log}
 	held := newHeldMessages(c.Memory.MaxMessages, c.Memory.MaxMessageBytes)
@@ -191,6 +195,7 @@ func (o *Orchestrator) newPipeline() {
 		rounds: rounds, turnLog: &turnLog{code: c.CodeLogger, service: o.log, texts: texts}, log: o.log,
 		in: arrivals.in, calls: calls, drained: make(chan struct{}),
 	}
+	o.loop.marks.giveBack = o.loop.giveBack
 	o.values = &valueReader{by: c.ID, broker: o.broker, prefix: prefix, store: o.store, dead: dead,
 		background: o.background, log: o.log}
 }
@@ -212,7 +217,7 @@ func (o *Orchestrator) newHelpers() {
 			Limits: report.Limits{Instances: c.Memory.MaxInstances, Messages: c.Memory.MaxMessages,
 				InstanceBytes: c.Memory.MaxInstanceBytes, MessageBytes: c.Memory.MaxMessageBytes},
 			Memory: o.loop.counted.Load, Unpublished: o.publisher.Waiting, Steps: o.steps.Running,
-			Stuck: o.deciders.lostNow,
+			Stuck: o.deciders.lostNow, Clocks: o.clock.aheadOf,
 		},
 	}
 }
@@ -252,6 +257,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	var takers, workers, publishers sync.WaitGroup
 	publishers.Go(func() { o.publisher.Run(publishing, working) })
+	workers.Go(func() { o.clock.run(working) })
 	workers.Go(func() { o.deciders.run(working, o.loop.setStuck) })
 	workers.Go(func() { o.loop.run(working) })
 	stop = func() error {
@@ -272,6 +278,9 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		o.deciders.evictRest(o.loop.table.evict)
 		o.config.Round.Coroutines.End()
 		return err
+	}
+	if _, err := o.clock.read(ctx); err != nil { // others run the instances meanwhile
+		return nil, errors.Join(err, stop())
 	}
 	consumer := consumer{o.background.lifetime, o.receiver, o.loop}
 	if err := o.own.Join(ctx, consumer); err != nil {
@@ -312,16 +321,19 @@ var (
 	errGrace   = errors.New("the grace period of the shutdown is over")
 )
 
-// Live returns an error if the loop does not respond. It ignores the broker and the database,
-// because a restart would not help them.
-func (o *Orchestrator) Live() error { return errors.Join(o.loop.pulse.live(), o.deciders.live()) }
+// Live returns an error if the loop does not respond, or the clock has been wrong for long. It
+// ignores the broker and the database, because a restart would not help them.
+func (o *Orchestrator) Live() error {
+	return errors.Join(o.loop.pulse.live(), o.deciders.live(), o.clock.live())
+}
 
 // Ready returns an error unless the orchestrator is connected and knows its partitions.
 func (o *Orchestrator) Ready(ctx context.Context) error {
 	if !o.running.Load() {
 		return errors.New("it has not begun")
 	}
-	return errors.Join(o.Live(), o.broker.Connected(), o.own.Ready(), o.loop.commits.failing(), o.store.Ping(ctx))
+	return errors.Join(o.Live(), o.broker.Connected(), o.own.Ready(), o.loop.commits.failing(), o.clock.err(),
+		o.store.Ping(ctx))
 }
 
 // Owned lists the partitions that this orchestrator receives from.

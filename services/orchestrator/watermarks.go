@@ -11,11 +11,12 @@ import (
 // A timer does not fire before all messages are known that the broker stored before it is due (see
 // package round). So a timer that arrives, and a message that a round could not take yet, is set
 // aside, and the broker is asked for the watermark of the instance. The answer comes to the loop
-// behind the messages that it is about. If this process stops receiving before, it asks again.
+// behind the messages that it is about. If this process stops receiving before, it nacks the
+// messages of the instance: the next receiver gets them in their order.
 
-// askAgain is the delay before the broker is asked again for a watermark, when this process has
-// stopped receiving meanwhile.
-const askAgain = 100 * time.Millisecond
+// unknownFor is the delay of messages that are nacked because this process does not receive from
+// their partition just now.
+const unknownFor = 100 * time.Millisecond
 
 // watermark is the answer to a question for one.
 type watermark struct {
@@ -36,6 +37,8 @@ type watermarks struct {
 	calls  *calls
 	in     chan<- *item
 	nack   func(i *item, after time.Duration)
+	// giveBack nacks the messages that wait for an instance.
+	giveBack func(e *entry)
 
 	questions uint64 // counts them
 }
@@ -88,30 +91,27 @@ func (w *watermarks) request(e *entry, at time.Time) {
 	if e.asked == 0 {
 		e.asked = question
 	}
+	giveBack := func() {
+		if e.asked > 0 && e.asked <= question {
+			w.giveBack(e)
+		}
+	}
+	unanswered := func() { w.calls.run(w.calls.lifetime, giveBack) }
 	asked := w.broker.AwaitWatermark(e.partition, id, at, func(ctx context.Context, ok bool) {
 		if !ok {
-			w.requestLater(e, question, at)
+			unanswered()
 			return
 		}
 		answer := &item{message: events.Message{Instance: id}, watermark: &watermark{question, at}}
 		select {
 		case w.in <- answer:
 		case <-ctx.Done():
-			w.requestLater(e, question, at)
+			unanswered()
 		}
 	})
 	if !asked {
-		w.requestLater(e, question, at)
+		w.calls.after(0, giveBack)
 	}
-}
-
-// requestLater repeats a question, unless its answer counts no more. Any goroutine may call it.
-func (w *watermarks) requestLater(e *entry, question uint64, at time.Time) {
-	w.calls.after(askAgain, func() {
-		if e.asked > 0 && e.asked <= question && e.awaits.Equal(at) {
-			w.request(e, at)
-		}
-	})
 }
 
 // take takes an answer, and reports whether the instance may go on.

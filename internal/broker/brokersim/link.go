@@ -101,6 +101,15 @@ func (c *link) Connected() error {
 	return nil
 }
 
+// Now implements broker.Connection.
+func (c *link) Now(ctx context.Context) (now time.Time, err error) {
+	err = c.do(ctx, "clock", func() error {
+		now = c.b.now()
+		return nil
+	})
+	return now, err
+}
+
 // Reconnected implements broker.Connection.
 func (c *link) Reconnected(told func()) (stop func()) {
 	c.mu.Lock()

@@ -352,6 +352,17 @@ func (c *conn) bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.timeout)
 }
 
+// Now implements broker.Connection.
+func (c *conn) Now(ctx context.Context) (time.Time, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	st, err := c.js.Stream(ctx, c.names.inbox)
+	if err != nil {
+		return time.Time{}, problem("read the clock of NATS", err)
+	}
+	return st.CachedInfo().TimeStamp.UTC(), nil
+}
+
 // mayAnswer reports whether a request has a reply subject to which this process may respond. The
 // requester chooses the subject, and the response is published with the permissions of this
 // process. These must not reach the streams of this system, nor the API by which streams are

@@ -379,3 +379,10 @@ func (s *Store) Ping(ctx context.Context) (err error) {
 	err = s.db.pool.Ping(ctx)
 	return fail("reach the database", class(err, false), err)
 }
+
+// Now implements [history.Store].
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	defer s.db.observer.Begin("now").End(&err)
+	err = s.db.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
+	return now.UTC(), fail("read the clock of the database", class(err, false), err)
+}

@@ -399,6 +399,15 @@ func (s *Store) Ping(ctx context.Context) (err error) {
 	})
 }
 
+// Now implements [history.Store]. SQLite runs in this process, and has its clock.
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	defer s.db.observer.Begin("now").End(&err)
+	if err := ctx.Err(); err != nil {
+		return now, fail("read the clock of the database", err)
+	}
+	return s.options.Now().UTC(), nil
+}
+
 // Close waits for transactions in flight, copies the log to the file, and releases the lock.
 // Closing again does nothing.
 func (s *Store) Close() error {

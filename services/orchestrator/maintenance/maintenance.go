@@ -251,10 +251,14 @@ func (k *Keeper) release(lease string) {
 	})
 }
 
-// removeEnded removes instances that ended long ago.
+// removeEnded removes instances that ended long ago, by the clock of the database, so that a
+// process with a wrong clock does not remove too many.
 func (k *Keeper) removeEnded(ctx context.Context) error {
-	before := time.Now().Add(-k.config.Retention)
-	filter := history.Filter{EndedBefore: before, RootsOnly: true,
+	now, err := k.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	filter := history.Filter{EndedBefore: now.Add(-k.config.Retention), RootsOnly: true,
 		Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled, round.Terminated}}
 	page := history.Page{}
 	var removed int64
@@ -273,7 +277,11 @@ func (k *Keeper) removeEnded(ctx context.Context) error {
 
 // prune removes former executions.
 func (k *Keeper) prune(ctx context.Context) error {
-	last, before := k.config.KeepExecutions, time.Now().Add(-k.config.KeepFormerFor)
+	now, err := k.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	last, before := k.config.KeepExecutions, now.Add(-k.config.KeepFormerFor)
 	page := history.Page{}
 	var removed int64
 	for {

@@ -38,6 +38,8 @@ type Process struct {
 	Unpublished func() (messages int, since time.Duration)
 	// Steps counts the inline steps, Stuck the goroutines whose code does not return.
 	Steps, Stuck func() int
+	// Clocks tells how far the clock of this machine is ahead of others, by their names.
+	Clocks func() map[string]time.Duration
 }
 
 // Members tells what an orchestrator knows about the others, and owns.
@@ -213,6 +215,9 @@ func (k *Gauges) record(record telemetry.Record) {
 	record(telemetry.MetricOutboxUnpublished, float64(unpublished))
 	record(telemetry.MetricOutboxUnpublishedAge, since.Seconds())
 	record(telemetry.MetricStepsRunning, float64(p.Steps()))
+	for name, ahead := range p.Clocks() {
+		record(telemetry.MetricClockAhead, ahead.Seconds(), name)
+	}
 	k.recordStuck(record)
 	if s := k.seen.Load(); s != nil && time.Since(s.at) < exportFor*k.Every+lookFor {
 		k.recordSeen(record, s)

@@ -1,0 +1,229 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/x/signal"
+)
+
+// A clock is compared with those of the broker and the database. While it differs from one of them
+// by more than a bound, the orchestrator decides nothing: its times would be in histories for good,
+// timers would fire early, and messages would count as late that came in time. Between two
+// comparisons, the clock is compared with the time that has passed in this process, so that a leap
+// is noticed before the next round.
+//
+//	         the comparisons agree              a leap, or one disagrees
+//	doubtful ─────────────────────► right    right ─────────────────────► doubtful
+//
+// A comparison that fails says nothing: without the broker or the database, nothing is decided
+// anyway. Only after a leap, one of them has to succeed.
+type clock struct {
+	config clockConfig
+	log    *slog.Logger
+	checks signal.Signal // compare soon
+
+	mu     sync.Mutex
+	right  chan struct{}   // closed while the clock is right
+	wrong  error           // why it is not,
+	since  time.Time       // and since when
+	base   time.Time       // this clock, when it was compared last,
+	passed time.Time       // and the time of the process then
+	ahead  []time.Duration // of the others, then
+	known  map[string]time.Duration
+}
+
+// clockConfig has the settings of the comparison.
+type clockConfig struct {
+	now    func() time.Time
+	most   time.Duration // by which clocks may differ
+	every  time.Duration
+	others []otherClock
+}
+
+// otherClock is the clock of the broker or the database.
+type otherClock struct {
+	name string
+	now  func(ctx context.Context) (time.Time, error)
+}
+
+const (
+	// compareEvery is the interval of comparisons, and compareAgain that of a clock that may be
+	// wrong.
+	compareEvery = 10 * time.Second
+	compareAgain = time.Second
+	// compareWithin bounds one comparison.
+	compareWithin = 5 * time.Second
+	// wrongFor is how long the clock may be wrong before the process counts as dead.
+	wrongFor = 30 * time.Second
+)
+
+func newClock(c clockConfig, log *slog.Logger) *clock {
+	return &clock{config: c, log: log, checks: signal.New(), right: make(chan struct{}),
+		wrong: errors.New("it was not compared yet"), ahead: make([]time.Duration, len(c.others)),
+		known: make(map[string]time.Duration)}
+}
+
+// read returns the time once the clock is right. It fails when the context ends first.
+func (c *clock) read(ctx context.Context) (time.Time, error) {
+	for {
+		now := c.config.now()
+		right := c.look(now)
+		if right == nil {
+			return now, nil
+		}
+		select {
+		case <-right:
+		case <-ctx.Done():
+			return now, context.Cause(ctx)
+		}
+	}
+}
+
+// look returns nil if the clock is right, and otherwise a channel that is closed when it is.
+func (c *clock) look(now time.Time) (right <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong != nil {
+		return c.right
+	}
+	leap := now.Round(0).Sub(c.base) - time.Since(c.passed)
+	for i, other := range c.config.others {
+		if ahead := c.ahead[i] + leap; ahead.Abs() > c.config.most {
+			c.doubt(fmt.Errorf("the clock of this machine has leapt, and would be %s that of %s now",
+				apart(ahead), other.name))
+			c.checks.Set()
+			return c.right
+		}
+	}
+	return nil
+}
+
+// doubt has the orchestrator decide nothing until the clock is right. mu is held.
+func (c *clock) doubt(why error) {
+	if c.wrong == nil {
+		c.right, c.since = make(chan struct{}), time.Now()
+		c.log.Error("nothing is decided while the clock may be wrong: let all machines have the time from NTP",
+			"error", why)
+	}
+	c.wrong = why
+}
+
+// trust has it go on. mu is held.
+func (c *clock) trust(base, passed time.Time) {
+	c.base, c.passed = base.Round(0), passed
+	if c.wrong != nil {
+		c.wrong = nil
+		close(c.right)
+	}
+}
+
+// err returns why the clock may be wrong, or nil.
+func (c *clock) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wrong
+}
+
+// live returns an error if the clock has been wrong for so long that the partitions of this process
+// should be those of another one. When the process begins again, it waits for a right clock before
+// it joins the others.
+func (c *clock) live() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong == nil || c.base.IsZero() || time.Since(c.since) < wrongFor {
+		return nil
+	}
+	return fmt.Errorf("the clock has been wrong for %v: %w", time.Since(c.since).Round(time.Second), c.wrong)
+}
+
+// aheadOf returns how far the clock was ahead of each of the others, when it was compared last.
+func (c *clock) aheadOf() map[string]time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.known)
+}
+
+// run compares the clock until the context ends.
+func (c *clock) run(ctx context.Context) {
+	for {
+		c.compare(ctx)
+		after := c.config.every
+		if c.err() != nil {
+			after = compareAgain
+		}
+		t := time.NewTimer(after)
+		select {
+		case <-t.C:
+		case <-c.checks:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// compare compares the clock with each of the others.
+func (c *clock) compare(ctx context.Context) {
+	c.mu.Lock()
+	leapt := c.wrong != nil && !c.base.IsZero()
+	c.mu.Unlock()
+	var wrong error
+	known := 0
+	for i, other := range c.config.others {
+		ahead, within, err := c.compareWith(ctx, other)
+		if err != nil {
+			c.log.Debug("a clock does not tell the time", "what", other.name, "error", err)
+			continue
+		}
+		known++
+		c.mu.Lock()
+		c.ahead[i], c.known[other.name] = ahead, ahead
+		c.mu.Unlock()
+		if ahead.Abs()-within > c.config.most {
+			wrong = errors.Join(wrong, fmt.Errorf("the clock of this machine is %s that of %s, which is more than %v",
+				apart(ahead), other.name, c.config.most))
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	base, passed := c.config.now(), time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case wrong != nil:
+		c.doubt(wrong)
+	case known == 0 && leapt: // it has to be compared
+	case c.wrong == nil && known == 0: // it stays as it was compared last
+	default:
+		c.trust(base, passed)
+	}
+}
+
+// compareWith returns how far this clock is ahead of another one, and how precisely that is known.
+func (c *clock) compareWith(ctx context.Context, other otherClock) (ahead, within time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, compareWithin)
+	defer cancel()
+	before, began := c.config.now().Round(0), time.Now()
+	there, err := other.now(ctx)
+	took := time.Since(began)
+	if err != nil {
+		return 0, 0, err
+	}
+	return before.Add(took / 2).Sub(there.Round(0)).Round(time.Microsecond), took / 2, nil
+}
+
+func apart(ahead time.Duration) string {
+	if ahead < 0 {
+		return (-ahead).Round(time.Millisecond).String() + " behind"
+	}
+	return ahead.Round(time.Millisecond).String() + " ahead of"
+}

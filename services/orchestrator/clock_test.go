@@ -1,0 +1,156 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// clocksOf are three clocks that tests put wrong.
+type clocksOf struct {
+	mu             sync.Mutex
+	own, nats, sql time.Duration // ahead
+	away           bool          // the others do not answer
+}
+
+func (c *clocksOf) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *clocksOf) clock() *clock {
+	ahead := func(by *time.Duration) time.Time {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return time.Now().Add(*by).Round(0)
+	}
+	other := func(name string, by *time.Duration) otherClock {
+		return otherClock{name, func(ctx context.Context) (time.Time, error) {
+			c.mu.Lock()
+			away := c.away
+			c.mu.Unlock()
+			if away {
+				return time.Time{}, errors.New("it is away")
+			}
+			return ahead(by), nil
+		}}
+	}
+	return newClock(clockConfig{now: func() time.Time { return ahead(&c.own) }, most: 10 * time.Second,
+		every: compareEvery, others: []otherClock{other("nats", &c.nats), other("database", &c.sql)}},
+		slog.New(slog.DiscardHandler))
+}
+
+// inClock runs a test with a clock that is compared, on virtual time. reads returns how long a read
+// takes; a read that takes longer than an hour is given up, and counts as one.
+func inClock(t *testing.T, test func(t *testing.T, c *clocksOf, x *clock, reads func() time.Duration)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &clocksOf{}
+		x := c.clock()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { x.run(ctx) })
+		defer all.Wait()
+		defer cancel()
+		test(t, c, x, func() time.Duration {
+			within, cancel := context.WithTimeout(ctx, time.Hour)
+			defer cancel()
+			began := time.Now()
+			if _, err := x.read(within); err != nil {
+				return time.Hour
+			}
+			return time.Since(began)
+		})
+	})
+}
+
+// TestALeapIsNoticedBeforeTheNextRound puts the clock ten years ahead for a while.
+func TestALeapIsNoticedBeforeTheNextRound(t *testing.T) {
+	inClock(t, func(t *testing.T, c *clocksOf, x *clock, reads func() time.Duration) {
+		if d := reads(); d > time.Second {
+			t.Fatalf("the first read takes %v", d)
+		}
+		c.set(func() { c.own = 10 * 365 * 24 * time.Hour })
+		go func() {
+			<-time.After(time.Minute)
+			c.set(func() { c.own = 0 })
+		}()
+		if err := x.live(); err != nil {
+			t.Errorf("it has just leapt: %v", err)
+		}
+		go func() {
+			<-time.After(wrongFor + time.Second)
+			if x.live() == nil {
+				t.Error("a process whose clock is wrong for long is to begin again")
+			}
+		}()
+		if d := reads(); d < time.Minute || d > time.Minute+2*compareAgain {
+			t.Errorf("a clock that is wrong for a minute stops rounds for %v", d)
+		}
+		if err := x.live(); err != nil {
+			t.Errorf("it is right again: %v", err)
+		}
+		if err := x.err(); err != nil {
+			t.Errorf("the clock is right again: %v", err)
+		}
+	})
+}
+
+// TestClocksThatDiffer tries how far clocks may differ, and each clock that may be wrong.
+func TestClocksThatDiffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(c *clocksOf)
+		wrong  string
+	}{
+		"a little": {func(c *clocksOf) {
+			c.own, c.nats, c.sql = 3*time.Second, -4*time.Second, 9*time.Second
+		}, ""},
+		"NATS is behind":         {func(c *clocksOf) { c.nats = -time.Minute }, "1m0s ahead of that of nats"},
+		"the database is ahead":  {func(c *clocksOf) { c.sql = time.Minute }, "1m0s behind that of database"},
+		"this machine is behind": {func(c *clocksOf) { c.own = -time.Hour }, "1h0m0s behind that of nats"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inClock(t, func(t *testing.T, o *clocksOf, x *clock, reads func() time.Duration) {
+				reads()
+				o.set(func() { c.change(o) })
+				<-time.After(2 * compareEvery)
+				d, err := reads(), x.err()
+				switch {
+				case c.wrong == "" && (d > time.Second || err != nil):
+					t.Errorf("a read takes %v: %v", d, err)
+				case c.wrong != "" && (d < time.Hour || err == nil || !strings.Contains(err.Error(), c.wrong)):
+					t.Errorf("a read takes %v: %v; want %q", d, err, c.wrong)
+				}
+				o.set(func() { o.own, o.nats, o.sql = 0, 0, 0 })
+				if d := reads(); d > 2*compareAgain {
+					t.Errorf("the clocks agree again, and a read takes %v", d)
+				}
+			})
+		})
+	}
+}
+
+// TestClocksThatCannotBeCompared loses NATS and the database. A clock that was right stays so, one
+// that leaps meanwhile is not believed.
+func TestClocksThatCannotBeCompared(t *testing.T) {
+	inClock(t, func(t *testing.T, c *clocksOf, x *clock, reads func() time.Duration) {
+		c.set(func() { c.away = true })
+		<-time.After(time.Minute)
+		if d := reads(); d > 0 {
+			t.Errorf("a read takes %v", d)
+		}
+		c.set(func() { c.own = time.Hour })
+		if d := reads(); d < time.Hour {
+			t.Errorf("the clock has leapt, and a read takes %v", d)
+		}
+		c.set(func() { c.own, c.away = 0, false })
+		if d := reads(); d > 2*compareAgain {
+			t.Errorf("the clock can be compared again, and a read takes %v", d)
+		}
+	})
+}
