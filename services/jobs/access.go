@@ -21,7 +21,7 @@ const (
 	Push   Permission = "push"   // push jobs
 	Pop    Permission = "pop"    // pop jobs, and acknowledge, extend or return them
 	Look   Permission = "look"   // read the state of a queue, and its dead jobs
-	Manage Permission = "manage" // change settings, remove the queue or its dead jobs, and requeue these
+	Manage Permission = "manage" // change settings (but see MayStart), remove the queue or its dead jobs, requeue these
 )
 
 // permissions are all of them, in the order of error messages.
@@ -74,15 +74,26 @@ type Caller struct {
 type grant struct {
 	queues      []string // patterns
 	permissions []Permission
+	start       []string // patterns of the orchestrations that settings may have jobs start
 }
 
 // May reports whether the caller has a right to a queue.
 func (c *Caller) May(right Permission, queue string) bool {
 	return slices.ContainsFunc(c.allow, func(g grant) bool {
-		return slices.Contains(g.permissions, right) && slices.ContainsFunc(g.queues, func(pattern string) bool {
-			return matches(pattern, queue)
-		})
+		return slices.Contains(g.permissions, right) && anyMatches(g.queues, queue)
 	})
+}
+
+// MayStart reports whether the caller may have the jobs of a queue start an orchestration.
+func (c *Caller) MayStart(orchestration, queue string) bool {
+	return slices.ContainsFunc(c.allow, func(g grant) bool {
+		return slices.Contains(g.permissions, Manage) && anyMatches(g.queues, queue) &&
+			anyMatches(g.start, orchestration)
+	})
+}
+
+func anyMatches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) })
 }
 
 // matches reports whether a name fits a pattern, in which * stands for any characters, also for

@@ -216,6 +216,11 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
   - name: empty
     token_sha256: [%[3]s]
     allow: [{queues: ["*"], permissions: ["*"]}]
+  - name: starter
+    certificates: [starter]
+    allow:
+      - {queues: ["*"], permissions: [push], start: [mail-*]}
+      - {queues: ["*"], permissions: [manage], start: ["", "rondo.timer"]}
 `, hash(shopToken), secret, hash(""))))
 	if err == nil {
 		t.Fatal("nothing is wrong with it")
@@ -225,7 +230,7 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		`line 4: "alow" is not known here; there are name, token_sha256, certificates, allow, rate`,
-		`line 18: "never" is not known here; there are queues, permissions`,
+		`line 18: "never" is not known here; there are queues, permissions, start`,
 		`line 20: want a list here`,
 		`line 21: want a list here`,
 		"line 3: caller \"shop\": token_sha256 wants 64 hexadecimal digits, not these 24 characters; `printf %s " +
@@ -246,6 +251,9 @@ func TestEverythingThatIsWrongWithAFileIsToldAtOnce(t *testing.T) {
 		`line 17: caller "other": caller "" has the certificate "one", too`,
 		`line 19: caller "last" has neither token_sha256 nor certificates`,
 		`line 23: caller "empty": token_sha256 is the hash of an empty token`,
+		`line 28: caller "starter": start without manage`,
+		`line 29: caller "starter": an empty pattern fits no orchestration`,
+		`line 29: caller "starter": the pattern "rondo.timer" fits no orchestration`,
 		` things are wrong:`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -363,9 +371,14 @@ func TestTheAccessFileOfTheDocuments(t *testing.T) {
 	if !ok || !ended || err != nil {
 		t.Fatalf("%v, %v, %v", ok, ended, err)
 	}
-	if len(known.all) != 3 || !known.all[0].May(Push, "orders-1") || known.all[0].May(Pop, "orders-1") ||
+	if len(known.all) != 4 || !known.all[0].May(Push, "orders-1") || known.all[0].May(Pop, "orders-1") ||
 		known.byCertificate["spiffe://example.org/packing"] != known.all[1] {
 		t.Errorf("%+v", known)
+	}
+	for orchestration, may := range map[string]bool{"mail-welcome": true, "fulfil": false} {
+		if c := known.byCertificate["mailer.example.org"]; c == nil || c.MayStart(orchestration, "mail") != may {
+			t.Errorf("%+v may have the queue mail start %s; want %t", c, orchestration, may)
+		}
 	}
 	for _, right := range permissions {
 		if !strings.Contains(string(page), "| `"+string(right)+"` |") {

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // accessFile is the YAML of an access file.
@@ -34,6 +35,7 @@ type accessCaller struct {
 type accessGrant struct {
 	Queues      []word `yaml:"queues"`
 	Permissions []word `yaml:"permissions"`
+	Start       []word `yaml:"start"`
 }
 
 // word is a value, and the line in which it stands.
@@ -205,6 +207,20 @@ func (r *accessReader) grant(called string, line int, f accessGrant) (g grant) {
 			r.bad(w.line, "%s: there is no right %q; want some of %s, or \"*\"", called, w.text, permissionNames())
 		}
 	}
+	for _, w := range f.Start {
+		if name := strings.ReplaceAll(w.text, "*", ""); w.text == "" {
+			r.bad(w.line, "%s: an empty pattern fits no orchestration; write a name, or a pattern like mail-* or *",
+				called)
+		} else if name != "" && events.CheckName("orchestration", name) != nil {
+			r.bad(w.line, "%s: the pattern %q fits no orchestration: %v", called, w.text,
+				events.CheckName("orchestration", name))
+		}
+		g.start = append(g.start, w.text)
+	}
+	if len(f.Start) > 0 && !slices.Contains(g.permissions, Manage) {
+		r.bad(f.Start[0].line, "%s: start without manage; add manage to the permissions, because only settings start "+
+			"orchestrations", called)
+	}
 	return g
 }
 
@@ -221,7 +237,7 @@ var (
 	wrongKind    = regexp.MustCompile(`(?s)^(line \d+: )cannot unmarshal (!!\w+)(?: .*)? into (.+)$`)
 	fieldsOf     = map[string]string{
 		"accessFile": "callers", "accessCaller": "name, token_sha256, certificates, allow, rate",
-		"accessGrant": "queues, permissions",
+		"accessGrant": "queues, permissions, start",
 	}
 )
 

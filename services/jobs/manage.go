@@ -2,6 +2,8 @@ package jobserver
 
 import (
 	_ "embed"
+	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -194,6 +196,12 @@ func (h *queueHandlers) configure(c *call) (answer, error) {
 	if start := settings.Start; start != nil && start.Orchestration != "" {
 		if err := events.CheckName("orchestration", start.Orchestration); err != nil {
 			return answer{}, invalid("start: %v", err)
+		}
+		// This includes the start that the queue has already: the request sets it again.
+		if c.caller != nil && !c.caller.MayStart(start.Orchestration, c.queue) {
+			return answer{}, newProblem(http.StatusForbidden, codeMayNot, fmt.Sprintf(
+				"%s may not have queue %s start %s: the access file does not list the orchestration under start",
+				c.caller.Name, c.queue, start.Orchestration))
 		}
 	}
 	if _, err := h.operations.do(c, jobs.Configure{Settings: settings}); err != nil {
