@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -103,17 +104,17 @@ func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.P
 	}
 	for _, x := range shown {
 		if x.Problem != "" {
-			fmt.Fprintf(c.out, "%s is not ready: %s\n", x.ID, oneLine(x.Problem))
+			fmt.Fprintf(c.out, "%s is not ready: %s\n", printable.Line(x.ID), oneLine(x.Problem))
 		}
 		for _, u := range x.Unknown {
-			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", u.Instance, span(c.now().Sub(u.Since)),
-				cmp.Or(u.Detail, u.Reason))
+			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", printable.Line(u.Instance),
+				span(c.now().Sub(u.Since)), oneLine(cmp.Or(u.Detail, u.Reason)))
 		}
 	}
 	return nil
 }
 
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+func oneLine(s string) string { return printable.Line(strings.ReplaceAll(s, "\n", "; ")) }
 
 // errNoWorker says that a worker does not answer, or is not there.
 var errNoWorker = errors.New("no worker of this id answers")
@@ -171,7 +172,7 @@ func (c systemCommands) workersShown(all []client.Process) error {
 	}
 	for _, p := range all {
 		if p.Problem != "" {
-			fmt.Fprintf(c.out, "%s: %s\n", p.ID, oneLine(p.Problem))
+			fmt.Fprintf(c.out, "%s: %s\n", printable.Line(p.ID), oneLine(p.Problem))
 		}
 	}
 	return nil
@@ -182,19 +183,22 @@ func (c systemCommands) workerShown(p client.Process) error {
 		return c.json(p)
 	}
 	w := p.Works
-	fmt.Fprintf(c.out, "worker      %s\nhost        %s\nbuild       %s\nbegun       %s (%s)\nslots    "+
-		"   %d of %d are taken\n", p.ID, cmp.Or(p.Host, "-"), cmp.Or(p.Build, "-"), c.ago(p.Began), stamp(p.Began),
-		w.Used, w.Slots)
-	fmt.Fprintf(c.out, "tags        %s\nactivities  %s\n", cmp.Or(w.Tags, "-"),
-		cmp.Or(strings.Join(w.Activities, ", "), "-"))
+	line := func(name, format string, args ...any) { c.row(11, name, format, args...) }
+	line("worker", "%s", p.ID)
+	line("host", "%s", cmp.Or(p.Host, "-"))
+	line("build", "%s", cmp.Or(p.Build, "-"))
+	line("begun", "%s (%s)", c.ago(p.Began), stamp(p.Began))
+	line("slots", "%d of %d are taken", w.Used, w.Slots)
+	line("tags", "%s", cmp.Or(w.Tags, "-"))
+	line("activities", "%s", cmp.Or(strings.Join(w.Activities, ", "), "-"))
 	if len(w.Sessions) > 0 {
-		fmt.Fprintf(c.out, "sessions    %s\n", strings.Join(w.Sessions, ", "))
+		line("sessions", "%s", strings.Join(w.Sessions, ", "))
 	}
 	if w.Draining {
-		fmt.Fprintln(c.out, "            it drains: it takes nothing new")
+		line("", "it drains: it takes nothing new")
 	}
 	if p.Problem != "" {
-		fmt.Fprintf(c.out, "problem     %s\n", oneLine(p.Problem))
+		line("problem", "%s", oneLine(p.Problem))
 	}
 	var rows [][]string
 	for _, h := range w.Holds {

@@ -22,6 +22,7 @@ import (
 	"github.com/rondo-run/rondo/internal/database"
 	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -330,7 +331,7 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 		k.o.Progress = func(r check.Report) {
 			if k.c.now().Sub(began) >= progressAfter {
 				drawn = true
-				fmt.Fprintf(k.c.problems, "%schecked %d instances, %d events, %d acknowledgements; %d violations",
+				fmt.Fprintf(k.c.screen, "%schecked %d instances, %d events, %d acknowledgements; %d violations",
 					clearLine,
 					r.Instances, r.Events, r.Acknowledgements, r.Total())
 			}
@@ -338,7 +339,7 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 	}
 	r, err := check.System(ctx, store, k.o)
 	if drawn {
-		fmt.Fprint(k.c.problems, clearLine)
+		fmt.Fprint(k.c.screen, clearLine)
 	}
 	var log *check.LogError
 	switch {
@@ -369,14 +370,12 @@ func (k *checking) print(r check.Report) error {
 		return k.c.json(checked{k.at, server, r})
 	}
 	for _, f := range r.Findings {
-		fmt.Fprintln(k.c.out, f.Error())
+		fmt.Fprintln(k.c.out, printable.Below(f.Error(), "  "))
 	}
 	if more := r.Total() - int64(len(r.Findings)); more > 0 {
 		fmt.Fprintf(k.c.out, "and %d others; --most prints more\n", more)
 	}
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(k.c.out, "%-14s %s\n", name, fmt.Sprintf(format, args...))
-	}
+	line := func(name, format string, args ...any) { k.c.row(14, name, format, args...) }
 	if k.at != "" {
 		line("database", "%s", k.at)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -128,9 +127,7 @@ func (c letterCommands) showLetter(l letter) error {
 	if c.asJSON() {
 		return c.json(l)
 	}
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(c.out, "%-9s %s\n", name, fmt.Sprintf(format, args...))
-	}
+	line := func(name, format string, args ...any) { c.row(9, name, format, args...) }
 	line("number", "%d", l.Number)
 	line("reason", "%s", l.Reason)
 	if l.Detail != "" {

@@ -86,7 +86,7 @@ func (e *examination) print() error {
 		}
 	} else {
 		for _, f := range e.found {
-			fmt.Fprintf(e.c.out, "%-5s %-14s %s\n", f.State, f.What, f.Detail)
+			fmt.Fprintf(e.c.out, "%-5s %-14s %s\n", f.State, f.What, oneLine(f.Detail))
 			if f.Advice != "" {
 				fmt.Fprintf(e.c.out, "%20s → %s\n", "", f.Advice)
 			}

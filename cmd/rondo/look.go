@@ -250,10 +250,7 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 }
 
 func (c lookCommands) showText(s shown) error {
-	line := func(name, format string, args ...any) {
-		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+strings.Repeat(" ", 15))
-		fmt.Fprintf(c.out, "%-14s %s\n", name, text)
-	}
+	line := func(name, format string, args ...any) { c.row(14, name, format, args...) }
 	line("instance", "%s", s.ID)
 	line("orchestration", "%s %s", s.Name, s.Version)
 	line("status", "%s", s.Status)

@@ -38,6 +38,7 @@ import (
 	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/version"
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -82,8 +83,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 }
 
 func (c *cli) run(ctx context.Context, args []string) int {
-	written := &output{to: c.out}
-	c.out = written
+	written := &output{to: printable.To(c.out)}
+	c.out, c.screen, c.problems = written, c.problems, printable.To(c.problems)
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(c.in)
@@ -102,7 +103,7 @@ func (c *cli) run(ctx context.Context, args []string) int {
 		return succeeded
 	}
 	code, hint := explain(err, command)
-	fmt.Fprintf(c.problems, "%s: %v\n", command.CommandPath(), err)
+	fmt.Fprintf(c.problems, "%s: %s\n", command.CommandPath(), printable.Below(err.Error(), "  "))
 	if hint != "" {
 		fmt.Fprintln(c.problems, hint)
 	}

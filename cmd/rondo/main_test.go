@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -33,6 +36,9 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("POSTGRES", postgres)
+			e.Setenv("HOSTILE", "\x1b]0;PWNED\a\x1b[31mred\r\u202efake\nstatus         completed")
+			e.Setenv("C1", `{"sku":"chair","cents":4500,"card":"1111","ship_to":"`+"\u009b"+`31mBremen"}`)
+			e.Setenv("APPROVAL", `{"by":"`+"\u009b31m\u202e"+`","ok":false}`)
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -43,7 +49,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await,
-			"golden": golden,
+			"golden": golden, "printable": printableFile,
 		},
 	})
 }
@@ -56,6 +62,10 @@ func startSystem(ts *testscript.TestScript, _ bool, _ []string) {
 	if path, err := exec.LookPath("rondo"); err == nil { // the one that testscript has made
 		cmd.Path = path
 	}
+	log, err := os.Create(ts.MkAbs("dev.log"))
+	ts.Check(err)
+	ts.Defer(func() { _ = log.Close() }) // only the process writes to it
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		ts.Fatalf("%v", err)
 	}
@@ -165,6 +175,22 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		case <-tick.C:
 		case <-deadline:
 			ts.Fatalf("it does not say %q: %s%s", args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		}
+	}
+}
+
+// printableFile checks that a file has no character on which a terminal acts: printable
+// stdout|stderr|FILE
+func printableFile(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 || neg {
+		ts.Fatalf("usage: printable stdout|stderr|FILE")
+	}
+	text := ts.ReadFile(args[0])
+	for n, line := range strings.Split(text, "\n") {
+		if !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
+			return unicode.IsControl(r) && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
+		}) {
+			ts.Fatalf("line %d of %s: %q", n+1, args[0], line)
 		}
 	}
 }

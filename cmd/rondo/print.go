@@ -10,15 +10,17 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // printer prints the results of commands: text for terminals, or JSON for programs.
 type printer struct {
-	out, problems io.Writer
-	terminal      bool   // problems go to one
-	output        string // the format: text or json
+	out, problems io.Writer // what clients and code have said is printable on both
+	screen        io.Writer // problems, for escape sequences of the program itself
+	terminal      bool      // problems go to one
+	output        string    // the format: text or json
 	now           func() time.Time
 }
 
@@ -59,8 +61,9 @@ func (p *printer) json(v any) error {
 	return err
 }
 
+// print prints a sentence. Line breaks in its arguments begin no line of their own.
 func (p *printer) print(format string, args ...any) error {
-	_, err := fmt.Fprintf(p.out, format+"\n", args...)
+	_, err := fmt.Fprintln(p.out, printable.Below(fmt.Sprintf(format, args...), "  "))
 	return err
 }
 
@@ -77,9 +80,20 @@ func (p *printer) table(head []string, rows [][]string) error {
 	t := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(head, "\t"))
 	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = printable.Line(cell)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
+}
+
+// row prints a value beside its name, which has a column of some width. Later lines of the value
+// are indented.
+func (p *printer) row(width int, name, format string, args ...any) {
+	text := printable.Below(fmt.Sprintf(format, args...), strings.Repeat(" ", width+1))
+	fmt.Fprintf(p.out, "%-*s %s\n", width, name, text)
 }
 
 // ago formats how long ago a moment was.

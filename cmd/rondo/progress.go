@@ -12,6 +12,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -48,7 +49,7 @@ func (c waitCommands) showing(ctx context.Context, id string, do func() error) e
 	cancel()
 	all.Wait()
 	if p.drawn {
-		fmt.Fprint(c.problems, clearLine)
+		fmt.Fprint(c.screen, clearLine)
 	}
 	return err
 }
@@ -119,11 +120,11 @@ func (p *progress) draw(ctx context.Context) {
 			return
 		}
 		p.drawn = true
-		since := span(p.now().Sub(p.began))
+		since, id := span(p.now().Sub(p.began)), printable.Line(p.id)
 		if !p.known {
-			fmt.Fprintf(p.problems, "%sno instance %s yet; waiting for its start since %s", clearLine, p.id, since)
+			fmt.Fprintf(p.screen, "%sno instance %s yet; waiting for its start since %s", clearLine, id, since)
 			continue
 		}
-		fmt.Fprintf(p.problems, "%swaiting for %s since %s  %s", clearLine, p.id, since, status)
+		fmt.Fprintf(p.screen, "%swaiting for %s since %s  %s", clearLine, id, since, printable.Line(status))
 	}
 }

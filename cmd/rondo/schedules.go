@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,22 +93,24 @@ func (c scheduleCommands) showSchedule() *cobra.Command {
 				if c.asJSON() {
 					return c.json(s)
 				}
-				fmt.Fprintf(c.out, "schedule       %s\norchestration  %s %s\nwhen           %s "+
-					"(%s)\noverlap        %s\n", s.ID, s.Orchestration, s.Version, s.Cron,
-					orElse(s.Zone, "UTC"), s.Overlap)
+				line := func(name, format string, args ...any) { c.row(14, name, format, args...) }
+				line("schedule", "%s", s.ID)
+				line("orchestration", "%s %s", s.Orchestration, s.Version)
+				line("when", "%s (%s)", s.Cron, orElse(s.Zone, "UTC"))
+				line("overlap", "%s", s.Overlap)
 				if len(s.Input) > 0 {
-					fmt.Fprintf(c.out, "input          %s\n", s.Input)
+					line("input", "%s", s.Input)
 				}
 				if s.Paused {
-					return c.print("paused         rondo schedules resume %s", argument(s.ID))
+					line("paused", "rondo schedules resume %s", argument(s.ID))
+					return nil
 				}
 				zone, err := time.LoadLocation(s.Zone)
 				if err != nil {
 					zone = time.UTC
 				}
 				for _, at := range s.Next {
-					fmt.Fprintf(c.out, "next           %s (in %s)\n", at.In(zone).Format(time.RFC3339),
-						span(at.Sub(c.now())))
+					line("next", "%s (in %s)", at.In(zone).Format(time.RFC3339), span(at.Sub(c.now())))
 				}
 				return nil
 			})

@@ -59,7 +59,7 @@ func (c waitCommands) told(instance string, o orchestration.Outcome) error {
 			return err
 		}
 	} else if len(o.Output) > 0 {
-		if err := c.print("%s", o.Output); err != nil {
+		if _, err := fmt.Fprintln(c.out, o.Output); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -70,7 +71,7 @@ func (t *Printer) Line(e events.Event) string {
 	if events.FromOutside(e.Fact) {
 		mark = "→ "
 	}
-	return fmt.Sprintf("%9s  %3d  %s%s", at, e.ID, mark, t.words(e))
+	return printable.Line(fmt.Sprintf("%9s  %3d  %s%s", at, e.ID, mark, t.words(e)))
 }
 
 // since formats a time: seconds, and for long ones days, hours and minutes, too.

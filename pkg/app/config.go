@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/internal/x/redact"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -446,7 +446,7 @@ func (c *Config) problems() (errs []error) {
 	return append(errs, c.JobQueues.problems(c.Command)...)
 }
 
-// openOutput makes both outputs safe for concurrent use by loggers and commands.
+// openOutput makes both outputs safe for concurrent use by loggers and commands, and for terminals.
 func (c *Config) openOutput() {
 	if c.Stdout == nil {
 		c.Stdout = os.Stdout
@@ -454,19 +454,7 @@ func (c *Config) openOutput() {
 	if c.Stderr == nil {
 		c.Stderr = os.Stderr
 	}
-	c.Stdout, c.Stderr = &oneAtATime{w: c.Stdout}, &oneAtATime{w: c.Stderr}
-}
-
-// oneAtATime lets one writer write after the other.
-type oneAtATime struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (o *oneAtATime) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.w.Write(p)
+	c.Stdout, c.Stderr = printable.To(c.Stdout), printable.To(c.Stderr)
 }
 
 func programName() string {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -142,7 +143,7 @@ func (c *console) tellEnd(n query.Notification) {
 	case e.Large:
 		c.print("%s: %s is %s", e.Instance, e.Name, e.Status)
 	case e.Error != nil:
-		c.print("%s: %s is %s: %v", e.Instance, e.Name, e.Status, e.Error)
+		c.print("%s: %s is %s: %s", e.Instance, e.Name, e.Status, printable.Below(e.Error.Error(), "  "))
 	default:
 		c.print("%s: %s is %s with %s", e.Instance, e.Name, e.Status, e.Output)
 	}

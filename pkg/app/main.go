@@ -17,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/version"
 	"github.com/rondo-run/rondo/internal/x/gctune"
+	"github.com/rondo-run/rondo/internal/x/printable"
 )
 
 // The exit codes.
@@ -67,7 +68,7 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 func run(ctx context.Context, args []string, env settings.Environment, environ []string, stdout, stderr io.Writer,
 	parts []Part) int {
 	name := programName()
-	stdout, stderr = &oneAtATime{w: stdout}, &oneAtATime{w: stderr}
+	stdout, stderr = printable.To(stdout), printable.To(stderr)
 	if len(args) == 0 {
 		printUsage(stderr, name)
 		return misused
