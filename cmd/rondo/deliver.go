@@ -47,6 +47,8 @@ func (c messageCommands) deliver(ctx context.Context, command string, m events.M
 	}
 	_, controls := m.Content.(*events.Control)
 	switch reason := round.Reason(r.Reason); {
+	case r.Taken && r.Detail != "":
+		said += "; " + r.Detail
 	case r.Taken, reason == round.Duplicate:
 	case reason == round.NoChange, reason == round.HasEnded && controls:
 		said = fmt.Sprintf("%s: nothing is to be done: it is %s", m.Instance, r.Status)

@@ -24,11 +24,12 @@ func (c messageCommands) raise() *cobra.Command {
 		Use: "raise INSTANCE EVENT [DATA]", Short: "Raise an event that an instance waits for",
 		Long: `Raise an event that an instance waits for. An event for which it does not wait just then is dropped; a message in a mailbox (rondo send) is kept.
 
-The data is JSON; @file reads it from a file, and - from the standard input.`,
+The data is JSON; @file reads it from a file, and - from the standard input. It is checked: if it is missing, or has a field that the instance does not know, the
+instance refuses it and goes on waiting (--ignore-unknown-fields accepts it).`,
 		Example: `  rondo raise order-2 approve '{"by":"ann","ok":true}'`,
 		Args:    between(2, "INSTANCE", "EVENT", "DATA"),
-	}, "the event was sent", func(name string, data codec.Payload) (events.Content, error) {
-		return &events.EventRaised{Name: name, Data: data}, events.CheckName("event", name)
+	}, "the event was sent", func(name string, data codec.Payload, strict bool) (events.Content, error) {
+		return &events.EventRaised{Name: name, Data: data, RefuseUnknown: strict}, events.CheckName("event", name)
 	})
 }
 
@@ -37,24 +38,29 @@ func (c messageCommands) send() *cobra.Command {
 		Use: "send INSTANCE MAILBOX [DATA]", Short: "Send a message to a mailbox of an instance",
 		Long: `Send a message to a mailbox of an instance. It stays there until the instance reads it.
 
-The data is JSON; @file reads it from a file, and - from the standard input.`,
+The data is JSON; @file reads it from a file, and - from the standard input. If the instance reads the mailbox just then, the data is checked: if it is missing, or
+has a field that the instance does not know, it is refused and becomes a dead letter (--ignore-unknown-fields accepts it).`,
 		Example: `  rondo send basket-7 items '{"sku":"chair"}'`,
 		Args:    between(2, "INSTANCE", "MAILBOX", "DATA"),
-	}, "the message was sent", func(name string, data codec.Payload) (events.Content, error) {
-		return &events.MailboxMessage{Mailbox: name, Data: data}, events.CheckName("mailbox", name)
+	}, "the message was sent", func(name string, data codec.Payload, strict bool) (events.Content, error) {
+		return &events.MailboxMessage{Mailbox: name, Data: data, RefuseUnknown: strict},
+			events.CheckName("mailbox", name)
 	})
 }
 
 func (c messageCommands) sending(cmd *cobra.Command, said string,
-	content func(name string, data codec.Payload) (events.Content, error)) *cobra.Command {
+	content func(name string, data codec.Payload, strict bool) (events.Content, error)) *cobra.Command {
 	var id string
+	var ignoreUnknown bool
 	cmd.Flags().StringVar(&id, "message-id", "", "an `id` for the message: sent again under it, it counts once")
+	cmd.Flags().BoolVar(&ignoreUnknown, "ignore-unknown-fields", false,
+		"accept fields that the instance does not know, and no data")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		data, err := c.payload("data", args, 2)
 		if err != nil {
 			return err
 		}
-		x, err := content(args[1], codec.Canonical(data))
+		x, err := content(args[1], codec.Canonical(data), !ignoreUnknown)
 		if err != nil {
 			return usageError{err}
 		}

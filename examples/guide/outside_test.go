@@ -147,7 +147,7 @@ func TestWhoIsNotThere(t *testing.T) {
 	must(t, err)
 	o, err := s.Wait(ctx)
 	must(t, err)
-	wantError(t, o.Error, `invalid input: want guide.Purchase, got JSON string; its fields are What, Cents`)
+	wantError(t, o.Error, `invalid input: want an object, got JSON string; its fields are What, Cents`)
 
 	_, err = c.Start(ctx, "bye", nil, orchestration.ID("bye-1"))
 	must(t, err) // it is stored, and waits for an orchestrator that has its code

@@ -190,16 +190,20 @@ func (s *Scope) Timer(at time.Time) *Task {
 	return s.start(&Task{program: s.program, what: aTimer}, &events.TimerCreated{FireAt: events.Instant(at)})
 }
 
+// Accepts returns an error for data that code which waits cannot decode. Strict data must have no
+// field that the code does not know, and must not be missing.
+type Accepts func(data codec.Payload, strict bool) error
+
 // WaitEvent waits for the next event of a name. It skips events for which accepts returns an error;
 // nil accepts everything.
-func (s *Scope) WaitEvent(name string, accepts func(codec.Payload) error) *Task {
+func (s *Scope) WaitEvent(name string, accepts Accepts) *Task {
 	return s.start(&Task{program: s.program, what: anEvent, name: name, accepts: accepts},
 		&events.EventAwaited{Name: name})
 }
 
 // ReadMailbox takes the oldest message of a mailbox, or waits for one. It skips messages for which
 // accepts returns an error; nil accepts everything.
-func (s *Scope) ReadMailbox(mailbox string, accepts func(codec.Payload) error) *Task {
+func (s *Scope) ReadMailbox(mailbox string, accepts Accepts) *Task {
 	return s.start(&Task{program: s.program, kind: mailboxTask, what: aMailbox, name: mailbox, accepts: accepts},
 		&events.MailboxRead{Mailbox: mailbox})
 }

@@ -271,10 +271,10 @@ func (p *Program) Resolve(a Answer) bool {
 }
 
 // Refuses returns the reason why the code that waits at an event cannot read data. It returns nil
-// if the code can, or if that is not known.
-func (p *Program) Refuses(wait int64, data codec.Payload) error {
+// if the code can, or if that is not known. Strict refuses unknown fields and missing data, too.
+func (p *Program) Refuses(wait int64, data codec.Payload, strict bool) error {
 	if t := p.tasks.Get(wait); t != nil && !p.dead && t.accepts != nil {
-		return t.accepts(data)
+		return t.accepts(data, strict)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type Task struct {
 	place[*Task]
 	waiters []waiter
 
-	accepts func(codec.Payload) error // for events and mailboxes: why data is of a wrong type; nil: all is right
+	accepts Accepts // for events and mailboxes: why data is of a wrong type; nil: all is right
 
 	call  *call  // for activities and steps: how to try again
 	name  string // with what, whose error it would be
@@ -170,7 +170,7 @@ func (t *Task) waitAgain(a Answer) bool {
 		if !p.host.WaitedAgain(a.ID) {
 			return false
 		}
-	} else if err := t.accepts(a.Payload); err == nil {
+	} else if err := t.accepts(a.Payload, false); err == nil {
 		return false
 	} else {
 		p.host.Warn(sprintf(

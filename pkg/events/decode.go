@@ -150,12 +150,14 @@ func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, 
 		if err := CheckName("event", name); err != nil {
 			return nil, err
 		}
-		return &EventRaised{Name: name, Data: codec.Canonical(body)}, nil
+		says, err := decodeUnknownFields(h)
+		return &EventRaised{Name: name, Data: codec.Canonical(body), RefuseUnknown: says == refuseFields}, err
 	case VerbMailbox:
 		if err := CheckName("mailbox", name); err != nil {
 			return nil, err
 		}
-		return &MailboxMessage{Mailbox: name, Data: codec.Canonical(body)}, nil
+		says, err := decodeUnknownFields(h)
+		return &MailboxMessage{Mailbox: name, Data: codec.Canonical(body), RefuseUnknown: says == refuseFields}, err
 	case VerbControl:
 		switch how := How(name); how {
 		case Cancel, Terminate, Suspend, Resume:
@@ -205,13 +207,11 @@ func decodeStart(name string, h Header, body []byte) (Content, error) {
 	if err := checkConflict(s.Conflict); err != nil {
 		return nil, fmt.Errorf("header %s: %w", HeaderConflict, err)
 	}
-	switch v := h.get(HeaderUnknownFields); v {
-	case "", refuseFields:
-	case ignoreFields:
-		s.IgnoreUnknown = true
-	default:
-		return nil, fmt.Errorf("header %s: %q is neither %q nor %q", HeaderUnknownFields, v, refuseFields, ignoreFields)
+	says, err := decodeUnknownFields(h)
+	if err != nil {
+		return nil, err
 	}
+	s.IgnoreUnknown = says == ignoreFields
 	if len(s.Version) > MaxName || !utf8.ValidString(s.Version) {
 		return nil, fmt.Errorf("header %s: not a version", HeaderVersion)
 	}
@@ -231,6 +231,15 @@ func decodeStart(name string, h Header, body []byte) (Content, error) {
 		}
 	}
 	return s, decodeMessages(s, h)
+}
+
+func decodeUnknownFields(h Header) (string, error) {
+	switch v := h.get(HeaderUnknownFields); v {
+	case "", refuseFields, ignoreFields:
+		return v, nil
+	default:
+		return "", fmt.Errorf("header %s: %q is neither %q nor %q", HeaderUnknownFields, v, refuseFields, ignoreFields)
+	}
 }
 
 // checkConflict validates what becomes of a start when the id is already in use.

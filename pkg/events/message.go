@@ -174,12 +174,17 @@ func StartMessageID(start string, n int) string { return start + "/with/" + strc
 type EventRaised struct {
 	Name string
 	Data codec.Payload
+	// RefuseUnknown has the code that waits refuse fields that it does not know, and missing data.
+	RefuseUnknown bool
 }
 
 // MailboxMessage is put into the instance's mailbox.
 type MailboxMessage struct {
 	Mailbox string
 	Data    codec.Payload
+	// RefuseUnknown has the code that reads the mailbox when the message comes refuse fields that
+	// it does not know, and missing data. Without such code, the message is kept.
+	RefuseUnknown bool
 }
 
 // How an instance is steered.

@@ -56,12 +56,12 @@ var messageExamples = []messageExample{
 	{"replace", say(&events.Start{Orchestration: "fulfil", Input: payload("plain words"),
 		Conflict: events.ReplaceRunning})},
 
-	{"full", traced(&events.EventRaised{Name: "approve.all", Data: payload(`{"by":"ann"}`)})},
+	{"full", traced(&events.EventRaised{Name: "approve.all", Data: payload(`{"by":"ann"}`), RefuseUnknown: true})},
 	{"minimal", say(&events.EventRaised{Name: "approve"})},
 	{"binary", say(&events.EventRaised{Name: "approve", Data: binary})},
 	{"internal", internal(&events.EventRaised{Name: "approve"})},
 
-	{"full", traced(&events.MailboxMessage{Mailbox: "orders", Data: payload(`{"order":8}`)})},
+	{"full", traced(&events.MailboxMessage{Mailbox: "orders", Data: payload(`{"order":8}`), RefuseUnknown: true})},
 	{"minimal", say(&events.MailboxMessage{Mailbox: "orders"})},
 	{"internal", internal(&events.MailboxMessage{Mailbox: "orders", Data: payload(`{"order":8}`)})},
 

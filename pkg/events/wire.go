@@ -67,8 +67,8 @@ const (
 	HeaderParent     = "Rondo-Parent"
 	HeaderAttributes = "Rondo-Attributes"
 	HeaderMessages   = "Rondo-Messages"
-	// HeaderUnknownFields says what becomes of fields of an input that the orchestration does not
-	// know.
+	// HeaderUnknownFields says what becomes of fields of an input, of an event or of a mailbox
+	// message that the orchestration does not know.
 	HeaderUnknownFields = "Rondo-Unknown-Fields"
 
 	HeaderIncarnation = "Rondo-Incarnation"
@@ -116,6 +116,12 @@ func (h Header) ofClients() Header {
 	h = maps.Clone(h)
 	delete(h, HeaderParent)
 	return h
+}
+
+func (h Header) refuseUnknown(is bool) {
+	if is {
+		h.set(HeaderUnknownFields, refuseFields)
+	}
 }
 
 func (h Header) setTime(key string, t time.Time) {
@@ -177,9 +183,11 @@ func Encode(prefix string, m Message) (Wire, error) {
 	case *EventRaised:
 		to(VerbEvent, EncodeToken(c.Name))
 		w.Body = c.Data
+		w.Header.refuseUnknown(c.RefuseUnknown)
 	case *MailboxMessage:
 		to(VerbMailbox, EncodeToken(c.Mailbox))
 		w.Body = c.Data
+		w.Header.refuseUnknown(c.RefuseUnknown)
 	case *Control:
 		to(VerbControl, EncodeToken(string(c.How)))
 		w.Body, err = encodeReason(c.Reason)

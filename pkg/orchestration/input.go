@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/pkg/codec"
 )
 
@@ -35,12 +36,14 @@ func (t inputType) check(enc codec.Codec, data codec.Payload, strict bool) error
 }
 
 // acceptor makes what tells why data is not of a type.
-func acceptor[T any](enc codec.Codec) func(codec.Payload) error {
-	return func(data codec.Payload) error {
-		return withoutData(guarded(func() error {
-			var v T
-			return enc.Decode(data, &v)
-		}))
+func acceptor[T any](enc codec.Codec) coro.Accepts {
+	return func(data codec.Payload, strict bool) error {
+		t := inputOf[T]()
+		err := t.check(enc, data, strict)
+		if err != nil && !strict {
+			return fmt.Errorf("%w%s", err, t.fields())
+		}
+		return err
 	}
 }
 
@@ -59,7 +62,11 @@ func withoutData(err error) error {
 	if t.Field != "" {
 		where = fmt.Sprintf(" in field %q", t.Field)
 	}
-	return fmt.Errorf("want %s, got JSON %s%s", t.Type, kind, where)
+	want := t.Type.String()
+	if t.Type.Kind() == reflect.Struct && !writesItself(t.Type) { // its name says nothing to a client
+		want = "an object"
+	}
+	return fmt.Errorf("want %s, got JSON %s%s", want, kind, where)
 }
 
 // guarded runs decoders, whose methods are the author's, where nothing else would catch their

@@ -78,6 +78,72 @@ func TestDataOfAnotherType(t *testing.T) {
 	}
 }
 
+// TestDataWithUnknownFields sends data with a misspelt field, and none at all, where the sender
+// wants that refused, as the command line does. The instance goes on waiting.
+func TestDataWithUnknownFields(t *testing.T) {
+	type verdict struct{ By, OK string }
+	event, mailbox := orchestration.DefineEvent[verdict]("verdict"), orchestration.DefineMailbox[verdict]("verdicts")
+	raise := func(data string, strict bool) events.Content {
+		return &events.EventRaised{Name: "verdict", Data: codec.Payload(data), RefuseUnknown: strict}
+	}
+	send := func(data string, strict bool) events.Content {
+		return &events.MailboxMessage{Mailbox: "verdicts", Data: codec.Payload(data), RefuseUnknown: strict}
+	}
+	for what, c := range map[string]struct {
+		wait    func(ctx *oc) (verdict, error)
+		content func(data string, strict bool) events.Content
+	}{
+		"event":   {func(ctx *oc) (verdict, error) { return event.Wait(ctx) }, raise},
+		"mailbox": {func(ctx *oc) (verdict, error) { return mailbox.Receive(ctx) }, send},
+	} {
+		t.Run(what, func(t *testing.T) {
+			gives(t, "ann yes, then ann ", func(ctx *oc, _ string) (string, error) {
+				first, err := c.wait(ctx)
+				second, again := c.wait(ctx)
+				return fmt.Sprint(first.By, " ", first.OK, ", then ", second.By, " ", second.OK),
+					errors.Join(err, again)
+			}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+				for n, x := range []struct {
+					data   string
+					strict bool
+					why    string // it is refused
+				}{
+					{``, true, "a value is needed, and there is none; its fields are By, OK"},
+					{`{"By":"ann","Okay":"yes"}`, true, `unknown field "Okay"; its fields are By, OK`},
+					{`"yes"`, true, "want an object, got JSON string; its fields are By, OK"},
+					{`"yes"`, false, "want an object, got JSON string; its fields are By, OK"},
+					{`{"By":"ann","OK":"yes"}`, true, ""},
+					{`{"By":"ann","Okay":"yes"}`, false, ""},
+				} {
+					r, err := env.Deliver(t.Context(), events.Message{
+						ID: fmt.Sprint("m", n), Instance: h.ID, Content: c.content(x.data, x.strict)})
+					if err != nil || r.Taken != (x.why == "") || x.why != "" && r.Reason != "wrong_type" ||
+						!strings.Contains(r.Detail, x.why) {
+						t.Errorf("%s, strict %t: %+v, %v", x.data, x.strict, r, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A message for a mailbox that the code does not read then is kept, and its sender is told that the
+// type was not checked.
+func TestUnreadMailboxIsNotChecked(t *testing.T) {
+	gives(t, "x", func(ctx *oc, _ string) (string, error) {
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		return letters.Receive(ctx)
+	}, func(env *rondotest.Env, h orchestration.Handle[string]) {
+		r, err := env.Deliver(t.Context(), events.Message{ID: "m", Instance: h.ID, Content: &events.MailboxMessage{
+			Mailbox: "letters", Data: codec.Payload(`"x"`), RefuseUnknown: true}})
+		if err != nil || !r.Taken || !strings.Contains(r.Detail, "the type of the message is not checked") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
 func TestQueueKeepsItsOrder(t *testing.T) {
 	gives(t, "3 unread: a b c, then false", func(ctx *oc, _ string) (string, error) {
 		if err := ctx.Sleep(time.Minute); err != nil {

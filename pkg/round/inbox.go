@@ -133,7 +133,7 @@ func (in *receiver) takeEvent(d Delivery, c *events.EventRaised) Receipt {
 	if r, is := in.takenBefore(d, m.ID); is {
 		return r
 	}
-	if err := in.refuses(waits[0], c.Data); err != nil {
+	if err := in.refuses(waits[0], c.Data, c.RefuseUnknown); err != nil {
 		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance waits for: "+
 			err.Error()+"; the instance goes on waiting")
 	}
@@ -154,7 +154,12 @@ func (in *receiver) takeMailboxMessage(d Delivery, c *events.MailboxMessage) Rec
 				": " + err.Error() +
 				"; the instance goes on waiting"}
 	}
+	reads := in.ledger.mail.reader(c.Mailbox) > 0
 	in.happen(&events.MessageReceived{Mailbox: c.Mailbox, Data: c.Data, Message: d.Message.ID, Age: in.age(d)})
+	if c.RefuseUnknown && !reads {
+		return Receipt{Verdict: Accepted, Reason: Taken, Detail: "the code does not read mailbox " + quote(c.Mailbox) +
+			" now, so the type of the message is not checked"}
+	}
 	return taken
 }
 
@@ -175,7 +180,7 @@ func (in *receiver) readerRefuses(c *events.MailboxMessage) error {
 	if read == 0 {
 		return nil
 	}
-	return in.refuses(read, c.Data)
+	return in.refuses(read, c.Data, c.RefuseUnknown)
 }
 
 func (in *receiver) takeControl(d Delivery, c *events.Control) Receipt {
@@ -405,9 +410,9 @@ func newerEngine(version int) string {
 // refuses describes why the code that waits at an event of its history cannot read data. Without
 // the code, the type is unknown: then the code sees to it when it runs (see
 // [coro.Program.Resolve]).
-func (in *receiver) refuses(wait int64, data codec.Payload) error {
+func (in *receiver) refuses(wait int64, data codec.Payload, strict bool) error {
 	if in.program == nil {
 		return nil
 	}
-	return in.program.Refuses(wait, data)
+	return in.program.Refuses(wait, data, strict)
 }

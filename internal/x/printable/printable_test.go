@@ -12,7 +12,7 @@ func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "",
 		"plain\n\ttext":                 "plain\n\ttext",
-		"Grüße, 世界 ⏎ 👩‍🚀":                "Grüße, 世界 ⏎ 👩‍🚀",
+		"Grüße, 世界 ⏎ 👩‍🚀":               "Grüße, 世界 ⏎ 👩‍🚀",
 		"\x1b[31mred\x1b[0m":            `\u001b[31mred\u001b[0m`,
 		"\x1b]0;title\a":                `\u001b]0;title\u0007`,
 		"failed\rcompleted":             `failed\u000dcompleted`,
