@@ -2,10 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -66,6 +72,8 @@ func (c scheduleCommands) listSchedules(cmd *cobra.Command) error {
 				next = "paused"
 			case len(s.Next) > 0:
 				next = "in " + span(s.Next[0].Sub(c.now()))
+			case isEvery(s):
+				next = "every" + strings.TrimPrefix(s.Cron, "@every")
 			}
 			rows = append(rows, []string{s.ID, s.Orchestration + " " + s.Version, s.Cron, orElse(s.Zone, "UTC"),
 				string(s.Overlap), next})
@@ -73,6 +81,10 @@ func (c scheduleCommands) listSchedules(cmd *cobra.Command) error {
 		return c.table([]string{"SCHEDULE", "ORCHESTRATION", "WHEN", "ZONE", "OVERLAP", "NEXT"}, rows)
 	})
 }
+
+// isEvery reports whether a schedule counts from its last start, so that its next times are not
+// known.
+func isEvery(s client.Schedule) bool { return strings.HasPrefix(s.Cron, "@every ") }
 
 func orElse(s, other string) string {
 	if s == "" {
@@ -105,6 +117,10 @@ func (c scheduleCommands) showSchedule() *cobra.Command {
 					line("paused", "rondo schedules resume %s", argument(s.ID))
 					return nil
 				}
+				if isEvery(s) {
+					line("next", "every%s; the broker counts from when it last started",
+						strings.TrimPrefix(s.Cron, "@every"))
+				}
 				zone, err := time.LoadLocation(s.Zone)
 				if err != nil {
 					zone = time.UTC
@@ -121,10 +137,13 @@ func (c scheduleCommands) showSchedule() *cobra.Command {
 func (c scheduleCommands) putSchedule() *cobra.Command {
 	var s client.Schedule
 	var overlap string
+	var unchecked bool
 	cmd := &cobra.Command{
 		Use: "put SCHEDULE ORCHESTRATION [INPUT]", Short: "Make one, or change it",
 		Long: `Make a schedule, or change it. --cron has five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or is one of
 @hourly, @daily, @weekly, @monthly, @yearly, and "@every 10m".
+
+Orchestrators that are running check the name of the orchestration and the input. With --unchecked, the schedule is stored before its code is deployed.
 
 While an instance that was started before runs, "skip" starts nothing, "replace" terminates it and starts afresh, and "each" starts another one, each with an id of its own.`,
 		Example: `  rondo schedules put nightly report '{"region":"eu"}' --cron '0 3 * * *' --zone Europe/Berlin`,
@@ -136,6 +155,8 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		"the `policy` for a run whose predecessor has not ended: skip, replace or each")
 	cmd.Flags().StringVar(&s.Version, "orchestration-version", "", "the `version` of the orchestration")
 	cmd.Flags().StringToStringVar(&s.Attributes, "attribute", nil, "what instances can be found by, as `key=value`")
+	cmd.Flags().BoolVar(&unchecked, "unchecked", false,
+		"store it also if no orchestrator that is running has the orchestration, or takes the input")
 	cmd.Flags().BoolVar(&s.Paused, "paused", false, "it starts nothing until it is resumed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if s.Cron == "" {
@@ -146,6 +167,11 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		}
 		s.ID, s.Orchestration, s.Overlap = args[0], args[1], client.Overlap(overlap)
 		return c.connected(cmd, patience, func(ctx context.Context) error {
+			if !unchecked {
+				if err := c.checkStart(ctx, s); err != nil {
+					return err
+				}
+			}
 			if err := c.client.Schedules().Put(ctx, s); err != nil {
 				return err
 			}
@@ -153,6 +179,36 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		})
 	}
 	return cmd
+}
+
+// checkStart checks the orchestration and the input of a schedule, as far as orchestrators answer.
+func (c scheduleCommands) checkStart(ctx context.Context, s client.Schedule) error {
+	const remedy = "--unchecked stores the schedule all the same"
+	known, err := c.registered(ctx)
+	if err != nil {
+		fmt.Fprintln(c.problems, "no orchestrator answers, so name and input are not checked")
+		return nil //lint:ignore nilerr the schedule can be stored without one
+	}
+	versions, has := known[s.Orchestration]
+	switch {
+	case !has:
+		names := slices.Sorted(maps.Keys(known))
+		return fmt.Errorf("no orchestrator that is running knows %q%s; known are %s; %s", s.Orchestration,
+			settings.DidYouMean(s.Orchestration, names), strings.Join(names, ", "), remedy)
+	case s.Version != "" && !slices.Contains(versions, s.Version):
+		return fmt.Errorf("no orchestrator that is running knows %s %s; its versions are %s; %s", s.Orchestration,
+			s.Version, strings.Join(versions, ", "), remedy)
+	}
+	a, err := query.NewReader(c.bus).CheckStart(ctx, query.Start{Orchestration: s.Orchestration, Version: s.Version,
+		Input: s.Input})
+	switch {
+	case err != nil || !a.Known: // it is of another release
+		fmt.Fprintln(c.problems, "the orchestrator that answered does not have the code, so the input is not checked")
+		return nil //lint:ignore nilerr the schedule can be stored without an answer
+	case a.Problem != "":
+		return fmt.Errorf("each start of %s would fail: %s; %s", s.Orchestration, a.Problem, remedy)
+	}
+	return nil
 }
 
 // scheduled is the result of a command on a schedule, as JSON.

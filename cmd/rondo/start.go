@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -230,24 +232,36 @@ type start struct {
 // warnUnknown warns if no orchestrator has the code of an orchestration: its name may be misspelt.
 // It reports whether one has the code, and whether any answered.
 func (c startCommands) warnUnknown(ctx context.Context, name string) (known, answered bool) {
-	ask, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	s, err := c.client.System().Status(ask)
-	if err != nil || len(s.Orchestrators) == 0 {
+	versions, err := c.registered(ctx)
+	if err != nil {
 		return false, false // it waits in NATS until there is one
 	}
-	var names []string
-	for _, o := range s.Orchestrators {
-		for x := range o.Code {
-			names = append(names, x)
-		}
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
+	names := slices.Sorted(maps.Keys(versions))
 	if slices.Contains(names, name) {
 		return true, true
 	}
 	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n",
 		name, settings.DidYouMean(name, names), strings.Join(names, ", "))
 	return false, true
+}
+
+// registered returns the versions of each orchestration that running orchestrators have. It is an
+// error if none answers.
+func (c *cli) registered(ctx context.Context) (map[string][]string, error) {
+	ask, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s, err := c.client.System().Status(ask)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Orchestrators) == 0 {
+		return nil, broker.ErrNoResponders
+	}
+	all := make(map[string][]string)
+	for _, o := range s.Orchestrators {
+		for name, versions := range o.Code {
+			all[name] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(all[name], versions))))
+		}
+	}
+	return all, nil
 }

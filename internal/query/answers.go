@@ -45,6 +45,9 @@ func (a *answerer) methods() map[string]method {
 	if a.o.System != nil {
 		all[MethodSystem] = func(ctx context.Context, _ Question) (any, error) { return a.o.System(ctx) }
 	}
+	if a.o.CheckStart != nil {
+		all[MethodCheckStart] = func(_ context.Context, q Question) (any, error) { return a.checkStart(q) }
+	}
 	if a.o.Recover != nil && !a.o.ReadOnly {
 		all[MethodRecover] = func(ctx context.Context, _ Question) (any, error) { return a.o.Recover(ctx) }
 	}
@@ -131,6 +134,8 @@ func exampleOf(name string) string {
 		return `{"filter":{"name":"fulfil"},"keep":{"last":3}}`
 	case MethodSystem, MethodRecover, MethodMetrics:
 		return `{}`
+	case MethodCheckStart:
+		return `{"start":{"orchestration":"fulfil","input":{"sku":"chair"}}}`
 	case MethodValue:
 		return `{"instance":"order-7","key":"total"}`
 	}

@@ -46,6 +46,8 @@ import (
 	"log/slog"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
@@ -65,6 +67,7 @@ const (
 	MethodWaiting    = "waiting"
 	MethodSystem     = "system"
 	MethodRecover    = "recover"
+	MethodCheckStart = "check-start"
 
 	MethodDelete      = "delete"
 	MethodDeleteEnded = "delete-ended"
@@ -95,6 +98,9 @@ type Options struct {
 	// Recover lets the orchestrators check soon whether the broker has everything that it should
 	// have. Such requests are not answered if it is nil, or with ReadOnly.
 	Recover func(ctx context.Context) (Recovery, error)
+	// CheckStart reports whether the code of a start is here, and why its input would fail the
+	// instance. Such requests are not answered if it is nil.
+	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
 	// Logger gets warnings and errors for operators; nil is slog.Default.
 	Logger *slog.Logger
 }

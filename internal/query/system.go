@@ -3,6 +3,9 @@ package query
 import (
 	"context"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // System describes a running system: its orchestrators, partitions and backlogs.
@@ -61,6 +64,33 @@ func (r *Reader) Recover(ctx context.Context) (Recovery, error) {
 	var a Recovery
 	err := r.ask(ctx, MethodRecover, Question{}, &a)
 	return a, err
+}
+
+// Checked says what an orchestrator would make of a start. Known is false if it does not have the
+// code: another one may.
+type Checked struct {
+	Known   bool   `json:"known"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// CheckStart asks an orchestrator what it would make of a start.
+func (r *Reader) CheckStart(ctx context.Context, s Start) (Checked, error) {
+	var a Checked
+	err := r.ask(ctx, MethodCheckStart, Question{Start: &s}, &a)
+	return a, err
+}
+
+func (a *answerer) checkStart(q Question) (out Checked, err error) {
+	if q.Start == nil {
+		return out, badQuestion("question for %s: which start? It is a JSON object like %s", MethodCheckStart,
+			exampleOf(MethodCheckStart))
+	}
+	known, bad := a.o.CheckStart(&events.Start{Orchestration: q.Start.Orchestration, Version: q.Start.Version,
+		Input: codec.Canonical(q.Start.Input)})
+	if out.Known = known; bad != nil {
+		out.Problem = bad.Message
+	}
+	return out, nil
 }
 
 // System requests a description of the running system.

@@ -31,6 +31,14 @@ type Question struct {
 	Filter   *Filter   `json:"filter,omitempty"`
 	Keep     *Keep     `json:"keep,omitempty"`
 	Deletion *Deletion `json:"deletion,omitempty"`
+	Start    *Start    `json:"start,omitempty"`
+}
+
+// Start is a start by name, to be checked and not to be done.
+type Start struct {
+	Orchestration string        `json:"orchestration"`
+	Version       string        `json:"version,omitempty"`
+	Input         codec.Payload `json:"input,omitempty"`
 }
 
 // Filter is a [history.Filter] as JSON.

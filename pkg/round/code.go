@@ -22,6 +22,21 @@ func (c *Config) checkInput(s *events.Start, version string) *failure.Error {
 	return inputs.CheckInput(s.Orchestration, version, c.codec(), s.Input, !s.IgnoreUnknown)
 }
 
+// CheckStart reports whether the code of a start is here, and why its input would fail the
+// instance.
+func (c *Config) CheckStart(s *events.Start) (known bool, bad *failure.Error) {
+	version := s.Version
+	if version == "" {
+		version, known = c.Code.Resolve(s.Orchestration)
+	} else {
+		known = c.Code.Has(s.Orchestration, version)
+	}
+	if !known {
+		return false, nil
+	}
+	return true, c.checkInput(s, version)
+}
+
 // unknownCode describes the missing code, and the known code.
 func (c *Config) unknownCode(name, version string) string {
 	if versions := c.Code.Versions(name); len(versions) > 0 {

@@ -288,7 +288,8 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		return nil, err
 	}
 	answers, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
-		Began: o.began, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon, Logger: o.log})
+		Began: o.began, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
+		CheckStart: o.config.Round.CheckStart, Logger: o.log})
 	if err != nil {
 		_ = stop()
 		return nil, err

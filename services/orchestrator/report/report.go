@@ -11,6 +11,8 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
@@ -31,7 +33,10 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Recover has the orchestrators check what the broker has, and returns within what time.
 	Recover func(ctx context.Context) (within time.Duration, err error)
-	Logger  *slog.Logger
+	// CheckStart reports whether the code of a start is here, and why its input would fail the
+	// instance.
+	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
+	Logger     *slog.Logger
 }
 
 // Reporter answers requests of clients.
@@ -45,7 +50,8 @@ type Reporter struct {
 func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
-		query.Options{Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon})
+		query.Options{Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
+			CheckStart: c.CheckStart})
 	if err != nil {
 		return nil, err
 	}
