@@ -20,6 +20,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ const (
 	failed      = 1
 	misused     = 2 // nothing was done, because the arguments mean nothing
 	notFound    = 3 // there is no such instance, execution, schedule, worker or dead letter
-	ended       = 4 // the instance waited for has ended, but did not complete
+	ended       = 4 // the instance waited for, or to be started, has ended, but did not complete
 	unavailable = 5 // NATS cannot be reached, or no orchestrator answers, or none of them reaches its database
 	timeIsOver  = 6
 	violated    = 7 // check has found something
@@ -103,6 +104,11 @@ func (c *cli) run(ctx context.Context, args []string) int {
 		return succeeded
 	}
 	code, hint := explain(err, command)
+	var there *orchestration.ExistsError
+	if errors.As(err, &there) { // its text names options of Go, the hint those of the command
+		err = fmt.Errorf("instance %q is already there (%s)", there.Instance,
+			cmp.Or(there.Status, "its status is unknown"))
+	}
 	fmt.Fprintf(c.problems, "%s: %s\n", command.CommandPath(), printable.Below(err.Error(), "  "))
 	if hint != "" {
 		fmt.Fprintln(c.problems, hint)
@@ -182,7 +188,7 @@ func exitCodes() *cobra.Command {
   1  it has failed
   2  the arguments or settings mean nothing; nothing was done
   3  there is no such instance, execution, schedule, worker or dead letter
-  4  what was waited for has ended, but did not complete: it has failed, or was cancelled or terminated
+  4  what was waited for, or was to be started, has ended, but did not complete: it has failed, or was cancelled or terminated
   5  NATS cannot be reached, or no orchestrator answers, or it does not reach its database
   6  the time is over (--timeout)
   7  rondo check has found violations`}
@@ -217,6 +223,7 @@ func between(least int, names ...string) cobra.PositionalArgs {
 func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	var usage usageError
 	var exit endedError
+	var existed existedError
 	var drop dropped
 	var found violations
 	switch {
@@ -226,7 +233,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return violated, ""
 	case errors.As(err, &usage):
 		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
-	case errors.As(err, &exit):
+	case errors.As(err, &exit), errors.As(err, &existed):
 		return ended, ""
 	case errors.Is(err, devdir.ErrNotRunning):
 		return unavailable, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"
@@ -250,7 +257,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return unavailable, "the orchestrators do not reach their database: is it running? What was sent waits " +
 			"meanwhile; `rondo doctor` says more"
 	case errors.Is(err, orchestration.ErrExists):
-		return failed, "choose another --id, or say with --on-conflict what is to become of the one that is there"
+		return failed, "choose another --id, or --on-conflict restart (if it has ended) or replace (terminates it " +
+			"if it runs)"
 	case errors.Is(err, client.ErrRunning):
 		return failed, "`rondo cancel` or `rondo terminate` ends it; --force deletes it as it is"
 	}

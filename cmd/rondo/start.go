@@ -45,7 +45,8 @@ orchestrator runs or not. With --wait, it waits until the instance has ended, an
 
 The input is checked: a missing one, or a field that the orchestration does not know, fails the instance at once (--ignore-unknown-fields accepts them).
 
-If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. --on-conflict says otherwise:
+If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. If that one has ended and did not complete, this
+exits with 4. --on-conflict says otherwise:
 
   use      keep the one that is there (this is what happens if nothing is said)
   reject   fail
@@ -206,9 +207,8 @@ func (c startCommands) startUndecided(ctx context.Context, name string, input co
 func (c startCommands) begun(ctx context.Context, started client.Started, wait bool, r orchestration.Receipt) error {
 	existed := r.Reason == string(round.Exists)
 	if existed {
-		fmt.Fprintf(c.problems,
-			"%s was there already (%s); nothing was started, and the input was not used; --on-conflict says what "+
-				"else to do\n", started.ID, r.Status)
+		fmt.Fprintf(c.problems, "%s was there already (%s); nothing was started, and the input was not used; %s\n",
+			started.ID, r.Status, conflictHint(client.Status(r.Status)))
 	}
 	if wait {
 		return c.waits.ending(ctx, started.ID, started.Wait)
@@ -217,7 +217,32 @@ func (c startCommands) begun(ctx context.Context, started client.Started, wait b
 	if existed {
 		s.Existed, s.Status = true, r.Status
 	}
-	return c.done(s, "%s", started.ID)
+	if err := c.done(s, "%s", started.ID); err != nil {
+		return err
+	}
+	if status := client.Status(r.Status); existed && status.Ended() && status != client.Completed {
+		return existedError{started.ID, status} // nothing will come of it
+	}
+	return nil
+}
+
+// conflictHint says how an instance is started in spite of one of its id.
+func conflictHint(s client.Status) string {
+	if s.Ended() {
+		return "--on-conflict restart starts it again"
+	}
+	return "--on-conflict replace terminates it, and starts it again"
+}
+
+// existedError is the error of a start whose id belongs to an instance that has ended without
+// completing.
+type existedError struct {
+	instance string
+	status   client.Status
+}
+
+func (e existedError) Error() string {
+	return fmt.Sprintf("%s was not started: an instance of this id has ended before (%s)", e.instance, e.status)
 }
 
 // start is the started instance as JSON.
