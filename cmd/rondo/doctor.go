@@ -62,6 +62,9 @@ dead letters. It changes nothing. It exits with 1 if something is bad.`,
 			if c.settings.print {
 				return c.settings.printConfig(c.out, &config, r)
 			}
+			if guess := c.settings.guess(r); guess != "" {
+				fmt.Fprintln(c.problems, guess)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(max(c.timeout, 0), patience))
 			defer cancel()
 			e := &examination{c: c}

@@ -120,6 +120,18 @@ func (c *connection) config(cmd *cobra.Command) (app.Config, settings.Reading, e
 	return config, r, nil
 }
 
+// guess explains the address of NATS if nothing names it: the system that listens there may be
+// another one than the operator thinks of. It is "" if something names the address.
+func (c *connection) guess(r settings.Reading) string {
+	if r.From["nats"] != "" || r.From["nats-context"] != "" {
+		return ""
+	}
+	return fmt.Sprintf("there is no %s here, and neither --nats nor $RONDO_NATS_URL: talking to %s", c.dir, usualNATS)
+}
+
+// usualNATS is the address of NATS if nothing names one.
+const usualNATS = "nats://127.0.0.1:4222"
+
 // printConfig prints the settings as they are, and the source of each.
 func (c *connection) printConfig(out io.Writer, config *app.Config, r settings.Reading) error {
 	return settings.Print(out, c.table, func(s settings.Setting) string { return s.Get(config) }, r)
@@ -138,6 +150,9 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 	}
 	if c.settings.print {
 		return c.settings.printConfig(c.out, &config, r)
+	}
+	if guess := c.settings.guess(r); guess != "" {
+		fmt.Fprintln(c.problems, guess)
 	}
 	ctx := cmd.Context()
 	if limit := max(c.timeout, 0); limit > 0 || usual > 0 {
