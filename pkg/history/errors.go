@@ -111,6 +111,8 @@ func (e *SchemaError) Error() string {
 		return fmt.Sprintf("the tables are of version %d, this binary needs %d; run `rondo migrate` with a role "+
 			"that may change tables", e.Found, e.Wanted)
 	}
-	return fmt.Sprintf("the tables are of version %d, newer than the %d that this binary knows; deploy the newer "+
-		"binary, which has migrated them", e.Found, e.Wanted)
+	return fmt.Sprintf("the tables are of version %d, this binary knows %d at most: another build has migrated them; "+
+		"run that build, or a later release. Tables of builds before the first release cannot be migrated: if this "+
+		"is the later build, restore a backup or begin with an empty database (dev: delete its directory)", e.Found,
+		e.Wanted)
 }

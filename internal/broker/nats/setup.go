@@ -78,8 +78,8 @@ func (r *resources) setUp(ctx context.Context) error {
 	}
 	if err := errors.Join(s.errs...); err != nil {
 		if r.plan.config.Setup == Verify {
-			return fmt.Errorf("nats: what is there is not what is needed; run the setup with an account that may "+
-				"make streams:\n%w", err)
+			return fmt.Errorf("nats: what is there is not what is needed: it is of another version of Rondo, or of "+
+				"other settings; run the setup of this version with an account that may make streams:\n%w", err)
 		}
 		return fmt.Errorf("nats: make what is needed:\n%w", err)
 	}

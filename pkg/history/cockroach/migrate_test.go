@@ -434,7 +434,7 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 	openStore(t, address, cockroach.Options{})
 	execute(t, conn, fmt.Sprintf("UPDATE rondo_schema SET version = %d", cockroach.SchemaVersion+1))
 	for _, mode := range []cockroach.SchemaMode{cockroach.Migrate, cockroach.Verify} {
-		refused(mode, cockroach.SchemaVersion+1, "deploy the newer binary")
+		refused(mode, cockroach.SchemaVersion+1, "another build has migrated them; run that build")
 	}
 	from, _, err := cockroach.MigrateSchema(t.Context(), address, cockroach.Options{})
 	var schema *history.SchemaError

@@ -73,7 +73,8 @@ func (s *Store) migrate(ctx context.Context) error {
 		for i, m := range sqlrow.Migrations(migrationFiles)[found:] {
 			s.options.Log.DebugContext(ctx, "migrating the database's tables", "path", s.db.path, "to", found+i+1)
 			if _, err := db.Exec(ctx, m.Text); err != nil {
-				return fmt.Errorf("%s: %w", m.Name, err)
+				return fmt.Errorf("%s: %w; if the tables are of another build of Rondo, run that one, or begin with "+
+					"an empty database (dev: delete its directory)", m.Name, err)
 			}
 		}
 		_, err = db.Exec(ctx,

@@ -228,9 +228,19 @@ func TestNewerTablesAreRefused(t *testing.T) {
 		_, err := sqlite.Open(t.Context(), path, o)
 		var schema *history.SchemaError
 		if !errors.As(err, &schema) || schema.Found != 1000 || schema.Wanted != sqlite.SchemaVersion ||
-			history.ClassOf(err) != history.Permanent {
+			history.ClassOf(err) != history.Permanent || !strings.Contains(err.Error(), "another build") {
 			t.Errorf("opened with %+v: %v", o, err)
 		}
+	}
+}
+
+func TestTablesOfAnotherBuildAreExplained(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rondo.db")
+	open(t, path, sqlite.Options{}).Close()
+	behind(t, path, "UPDATE rondo_schema SET version = 0")
+	if _, err := sqlite.Open(t.Context(), path, sqlite.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "already exists") || !strings.Contains(err.Error(), "another build of Rondo") {
+		t.Errorf("got %v", err)
 	}
 }
 
