@@ -193,9 +193,11 @@ type Program struct {
 }
 
 // New prepares an execution; Run starts it. The interrupt may be set from any goroutine to stop
-// code that does not come back.
-func New(host Host, code Func, input codec.Payload, interrupt *atomic.Bool, coroutines *Coroutines) *Program {
-	p := &Program{host: host, scheduler: scheduler{interrupt: interrupt, coroutines: coroutines}}
+// code that does not come back. If calls are checked, one from a goroutine of the code's panics
+// there: that takes microseconds for each call.
+func New(host Host, code Func, input codec.Payload, interrupt *atomic.Bool, coroutines *Coroutines,
+	checked bool) *Program {
+	p := &Program{host: host, scheduler: scheduler{interrupt: interrupt, coroutines: coroutines, checked: checked}}
 	p.root = &Scope{program: p}
 	p.spawn(nil, func() {
 		in := input

@@ -3,6 +3,7 @@ package coro
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -14,6 +15,7 @@ import (
 type scheduler struct {
 	interrupt  *atomic.Bool
 	coroutines *Coroutines
+	checked    bool // each call of the code's must come from the goroutine of the current branch
 
 	current  *branch
 	ready    []*branch // [next:] are to run, in order
@@ -30,6 +32,8 @@ type branch struct {
 	task  *Task // what others wait for; nil for the main branch
 	index int   // in scheduler.branches
 	on    *coroutine
+	// goroutine is the one that runs the branch, if calls are checked.
+	goroutine string
 }
 
 // unwound is the panic that carries the end of a coroutine over its edge when it did not return.
@@ -114,6 +118,9 @@ func (s *scheduler) spawn(t *Task, run func()) {
 				panic(unwound{})
 			}
 		}()
+		if s.checked {
+			b.goroutine = goroutine()
+		}
 		run()
 		return true
 	})
@@ -146,7 +153,7 @@ func (s *scheduler) enter() {
 	switch {
 	case s.dead:
 		exit()
-	case s.current == nil:
+	case s.current == nil, s.checked && s.current.goroutine != goroutine():
 		panic("an orchestration.Context was used outside of its orchestration (from a goroutine of yours, or after " +
 			"it ended); use orchestration.Go for concurrency")
 	}
@@ -160,6 +167,14 @@ func (s *scheduler) enter() {
 			Message: sprintf("the code made %d calls without waiting for anything; is there a loop that never waits?",
 				s.ops-1)})
 	}
+}
+
+// goroutine names the goroutine that runs this. That takes microseconds.
+func goroutine() string {
+	var buf [40]byte
+	text := string(buf[:runtime.Stack(buf[:], false)]) // goroutine 7 [running]: …
+	name, _, _ := strings.Cut(text, " [")
+	return name
 }
 
 // fail stops the execution from now on.

@@ -24,7 +24,7 @@ func orchestratorConfig(c *Config) orchestrator.Config {
 	return orchestrator.Config{
 		ID: o.ID,
 		Round: round.Config{Codec: c.Codec, MaxAttempts: o.MessageAttempts, FailNondeterminism: o.FailNondeterminism,
-			FailUnregistered: o.FailUnregistered},
+			FailUnregistered: o.FailUnregistered, CheckGoroutines: c.Command == Dev},
 		Memory: orchestrator.Memory{MaxInstances: o.MaxInstances, MaxInstanceBytes: o.MaxInstanceMemory,
 			MaxMessages: o.MaxMessages, MaxMessageBytes: o.MaxMessageMemory},
 		Commit:           orchestrator.Commit{Timeout: o.CommitTimeout},

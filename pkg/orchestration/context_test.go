@@ -423,6 +423,26 @@ func TestContextUsedAfterTheEnd(t *testing.T) {
 	}
 }
 
+// A goroutine of the code panics at its first call, also while the branch that started it waits for
+// a channel of its own, and so looks as if it made the call.
+func TestContextUsedInAGoroutine(t *testing.T) {
+	gives(t, "panics", func(ctx *oc, _ string) (string, error) {
+		said := make(chan string)
+		go func() {
+			defer func() {
+				if r := fmt.Sprint(recover()); strings.Contains(r, "from a goroutine of yours") {
+					said <- "panics"
+				} else {
+					said <- r
+				}
+			}()
+			s, err := echo.Call(ctx, "x")
+			panic(fmt.Sprint(s, err))
+		}()
+		return <-said, nil
+	}, nil)
+}
+
 func TestContextUsedElsewhere(t *testing.T) {
 	fails(t, &failure.Error{Kind: failure.Panicked}, func(ctx *oc, _ string) (string, error) {
 		return orchestration.Step(ctx, "s", func(context.Context) (string, error) { return ctx.NewID(), nil })

@@ -71,7 +71,7 @@ func TryReplay(history []byte, parts ...Part) error {
 		return err
 	}
 	var bindings []orchestration.Binding
-	config := round.Config{ShowPayloads: true}
+	config := round.Config{ShowPayloads: true, CheckGoroutines: true}
 	lenient := false
 	for _, p := range parts {
 		switch p := p.(type) {

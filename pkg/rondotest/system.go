@@ -33,7 +33,7 @@ func newSystem(now time.Time) *system {
 		report: report{decided: make(map[string]decided)},
 	}
 	s.settings.config.MaxAttempts = 1000 // chaos crashes more often than reality
-	s.settings.config.ShowPayloads = true
+	s.settings.config.ShowPayloads, s.settings.config.CheckGoroutines = true, true
 	s.store = store{instances: make(map[string]*instance), problems: &s.problems}
 	s.broker = broker{settings: &s.settings, queue: &s.queue, problems: &s.problems, published: make(map[string]string)}
 	s.orchestrator = orchestrator{settings: &s.settings, queue: &s.queue, broker: &s.broker, store: &s.store,

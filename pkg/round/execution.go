@@ -52,7 +52,8 @@ func (x *execution) begin(code coro.Func) {
 	x.interrupt.Store(false)
 	input := x.ledger.origin.input
 	x.ledger.origin.input = nil
-	x.program = coro.New(host{x}, code, input, &x.interrupt, x.config.Coroutines)
+	x.program = coro.New(host{x}, code, input, &x.interrupt, x.config.Coroutines,
+		x.config.CheckGoroutines)
 	x.run()
 }
 

@@ -112,6 +112,9 @@ type Config struct {
 	// Coroutines are kept for the code of instances, so that it need not begin with a new one each
 	// time; nil: none are. Their maker ends them.
 	Coroutines *Coroutines `json:"-"`
+	// CheckGoroutines has each call of the code panic that comes from a goroutine of its own. It is
+	// for tests and development: each check takes microseconds.
+	CheckGoroutines bool
 }
 
 // Coroutines are some that have nothing to do just now. The zero value is good.
