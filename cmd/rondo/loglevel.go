@@ -21,7 +21,9 @@ func (c systemCommands) logLevel() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "log-level [LEVEL]", Short: "Tell or change what the running processes log", Args: between(0, "LEVEL"),
 		Long: `Tell what each running process logs, or change it without a restart: debug, info, warn or error. With --for it goes back by itself; otherwise it stays until the
-process ends. What orchestrations and activities log is shown from info on, or from this level if that is lower.`,
+process ends. What orchestrations and activities log is shown from info on, or from this level if that is lower.
+
+With the shipped permissions of NATS, clients may not do this: log in as the user setup, with --nats-inbox-prefix _INBOX_operator.`,
 		Example: "  rondo log-level\n  rondo log-level debug --for 5m\n  rondo log-level debug --process " +
 			"laptop-4711-50fa89b3",
 		ValidArgs: []string{"debug", "info", "warn", "error"},

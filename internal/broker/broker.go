@@ -408,6 +408,10 @@ type Requests interface {
 	Handle(method string, handle func(ctx context.Context, request []byte) ([]byte, error)) (stop func(), err error)
 }
 
+// ForOperators begins the methods of requests that clients may not send: they have other subjects
+// than those of clients.
+const ForOperators = "operator-"
+
 // Discovery sends requests to all processes that handle a method.
 type Discovery interface {
 	// Discover sends a discovery request, and returns the responses that arrive until none has

@@ -12,11 +12,11 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// LevelMethod is the name of the discovery request about log levels. It is not [Method], so that
-// permissions can allow a client to look but not to change anything.
+// LevelMethod is the name of the discovery request about log levels. It is for operators: a client
+// that may ask all questions could silence the logs of all services.
 //
-//	nats req --replies 0 rondo.api.loglevel '{"level":"debug","for":"5m"}'
-const LevelMethod = "loglevel"
+//	nats req --replies 0 rondo.operator.loglevel '{"level":"debug","for":"5m"}'
+const LevelMethod = broker.ForOperators + "loglevel"
 
 // Change asks processes to change their log level. The zero value only reads it.
 type Change struct {

@@ -77,12 +77,21 @@ const (
 // requests are requests to one process that handles them, or to all.
 type requests struct{ *conn }
 
+// requestSubject is rondo.api.<method>, or rondo.operator.<method> for methods that clients may not
+// use.
+func (r *requests) requestSubject(method string) string {
+	if name, is := strings.CutPrefix(method, broker.ForOperators); is {
+		return r.subject("operator", events.EncodeToken(name))
+	}
+	return r.subject("api", events.EncodeToken(method))
+}
+
 // Request implements broker.Requests.
 func (r *requests) Request(ctx context.Context, method string, request []byte) ([]byte, error) {
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
 	var m *nats.Msg
-	subject := r.subject("api", events.EncodeToken(method))
+	subject := r.requestSubject(method)
 	err := r.denied.requesting(ctx, subject, func(ctx context.Context) (err error) {
 		m, err = r.nc.RequestWithContext(ctx, subject, request)
 		return err
@@ -125,7 +134,7 @@ func (r *requests) handle(method, group string,
 	stopped := make(chan struct{})
 	var mu sync.Mutex // held while a handler begins
 	var wait sync.WaitGroup
-	sub, err := r.nc.QueueSubscribe(r.subject("api", events.EncodeToken(method)), group, func(m *nats.Msg) {
+	sub, err := r.nc.QueueSubscribe(r.requestSubject(method), group, func(m *nats.Msg) {
 		select {
 		case slots <- struct{}{}:
 		case <-stopped:
@@ -169,7 +178,7 @@ func (r *requests) Discover(ctx context.Context, method string, request []byte, 
 		return nil, problem("ask all for "+method, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
-	subject := r.subject("api", events.EncodeToken(method))
+	subject := r.requestSubject(method)
 	var answers [][]byte
 	err = r.denied.requesting(ctx, subject, func(ctx context.Context) (err error) {
 		if err = r.nc.PublishRequest(subject, sub.Subject, request); err == nil {

@@ -208,6 +208,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
 		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_TASKS.w.1.1.1.1.1",
 		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
+	client.mayNotPublish("rondo.operator.loglevel")
 	client.mayNotHear(everywhere...)
 	client.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_worker.>", "_INBOX_check.>",
 		"rondo.notification.handover.to.w", "rondo.notification.member.says.*", "rondo.notification.withdrawn.>")
@@ -225,6 +226,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.attempts.k", "$KV.RONDO_KV.task",
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
 		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
+	worker.mayNotPublish("rondo.operator.loglevel")
 	worker.mayNotHear(everywhere...)
 	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>",
 		"rondo.notification.ended.*.*", "rondo.notification.member.says.*", "rondo.done.*.*")
@@ -246,6 +248,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS."+
 		natsbroker.ConsumerOf(broker.TaskQueueName{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_TASKS.w_gpu_a.1.1.1.1.1",
 		"_INBOX_worker.x", "_INBOX_check.x")
+	orchestrator.mayNotPublish("rondo.operator.loglevel")
 	orchestrator.mayNotHear(everywhere...)
 	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.task-done.*.*", "rondo.notification.ended.*.*")
 
@@ -287,6 +290,40 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 	}
 	if m, err := heard.NextMsg(20 * time.Second); err != nil || m.Subject != "rondo.notification.ended.o.i" {
 		t.Errorf("heard %+v, %v", m, err)
+	}
+}
+
+// TestLogLevelIsForOperators asks services as a client and as an operator to change something that
+// is for operators only.
+func TestLogLevelIsForOperators(t *testing.T) {
+	t.Parallel()
+	const method = broker.ForOperators + "loglevel"
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	made(t, s, "setup", "rondo")
+	connected := func(user, inbox string, setup natsbroker.Setup) *natsbroker.Bus {
+		return natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
+			InboxPrefix: inbox, Setup: setup})
+	}
+	for _, user := range []string{"orchestrator", "worker"} {
+		stop, err := connected(user, inboxOf(user), natsbroker.Verify).HandleDiscovery(method,
+			func(context.Context, []byte) ([]byte, error) { return []byte(user), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+	}
+	client := connected("client", inboxOf("client"), natsbroker.Use)
+	if _, err := client.Discover(t.Context(), method, nil, time.Hour); !errors.Is(err, broker.ErrPermission) ||
+		!strings.Contains(err.Error(), "rondo.operator.loglevel") {
+		t.Errorf("a client asks: %v", err)
+	}
+	if _, err := client.Discover(t.Context(), "loglevel", nil, time.Hour); !errors.Is(err, broker.ErrNoResponders) {
+		t.Errorf("a client asks where it may: %v", err)
+	}
+	operator := connected("setup", "_INBOX_operator", natsbroker.Use)
+	answers, err := operator.Discover(t.Context(), method, nil, time.Second)
+	if err != nil || len(answers) != 2 {
+		t.Errorf("an operator gets %q, %v", answers, err)
 	}
 }
 
