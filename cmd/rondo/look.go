@@ -228,6 +228,7 @@ func (c lookCommands) showOne(ctx context.Context, id string) error {
 	if c.asJSON() {
 		return c.json(s)
 	}
+	s.Notes = append(s.Notes, c.withoutWorker(ctx, s)...)
 	return c.showText(s)
 }
 

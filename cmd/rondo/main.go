@@ -9,6 +9,7 @@
 //	wait.go      wait
 //	send.go      raise, send, cancel, terminate, suspend, resume
 //	look.go      list, show, history, tree, watch
+//	held.go      which activity tasks no worker has, for show
 //	remove.go    delete, prune
 //	care.go      orchestrators, workers, partitions, task queues, recover
 //	loglevel.go  log-level

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/client"
+)
+
+// heldAfter is the age of an activity task from which show asks the workers for it: most tasks are
+// faster than the answers.
+const heldAfter = 5 * time.Second
+
+// withoutWorker asks the workers which of an instance's activity tasks they have, and explains what
+// happens to the others.
+func (c lookCommands) withoutWorker(ctx context.Context, s shown) []string {
+	if s.Status != client.Running || len(awaited(s.Waits, c.now())) == 0 {
+		return nil
+	}
+	all, err := c.client.System().Processes(ctx)
+	if err != nil {
+		return nil // the rest is known without it
+	}
+	return notHeld(s.ID, awaited(s.Waits, c.now()), all)
+}
+
+// awaitedTask counts the tasks of an activity that an instance waits for.
+type awaitedTask struct {
+	activity string
+	count    int
+}
+
+// awaited counts the activity tasks that are older than heldAfter, the oldest first.
+func awaited(waits []client.Wait, now time.Time) (out []awaitedTask) {
+	at := make(map[string]int)
+	for _, w := range waits {
+		if w.Kind != client.WaitsForActivity || now.Sub(w.Since) < heldAfter {
+			continue
+		}
+		i, known := at[w.Name]
+		if !known {
+			i = len(out)
+			at[w.Name], out = i, append(out, awaitedTask{activity: w.Name})
+		}
+		out[i].count++
+	}
+	return out
+}
+
+// notHeld explains what happens to tasks that no worker lists.
+func notHeld(instance string, tasks []awaitedTask, all []client.Process) (notes []string) {
+	held := make(map[string]int)
+	for _, p := range all {
+		if p.Works == nil {
+			continue
+		}
+		if p.Works.More > 0 {
+			return nil // the task may be one of those that the worker does not list
+		}
+		for _, h := range p.Works.Holds {
+			if h.Instance == instance {
+				held[h.Activity]++
+			}
+		}
+	}
+	for _, t := range tasks {
+		missing := t.count - held[t.activity]
+		if missing <= 0 {
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("no worker that answers has %d of %d tasks for activity %q: each waits in "+
+			"its queue, or, if its worker has died, is redelivered %v after the last sign of that worker "+
+			"(--task-ack-wait)",
+			missing, t.count, t.activity, app.Defaults(app.Worker).Streams.TaskAckWait))
+	}
+	return notes
+}
