@@ -30,7 +30,8 @@ type Acknowledged struct {
 	Event   string `json:"event,omitempty"`
 	// Message is the id of the message that was acknowledged.
 	Message string `json:"message,omitempty"`
-	// Execution, Status and Output are the outcome that a waiter received.
+	// Execution, Status and Output are the outcome that a waiter received. Without an execution or
+	// an output, these are not compared; the output null is that of an instance without one.
 	Execution int64         `json:"execution,omitempty"`
 	Status    round.Status  `json:"status,omitempty"`
 	Output    codec.Payload `json:"output,omitempty"`
@@ -99,6 +100,9 @@ func NewLog(to io.Writer) *Log { return &Log{to: to} }
 func (l *Log) Add(p Acknowledged) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("an acknowledgement for instance %q: %w", p.Instance, err)
+	}
+	if p.What == AcknowledgedEnd && p.Status == round.Completed {
+		p.Output = orNull(p.Output) // what a program in Go was told is known
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -178,6 +178,12 @@ var acknowledgements = []ackCase{
 		}), completed))}, with: with{acked(end(1, round.Completed, "1"))}},
 	{name: "another output", in: []check.Instance{over}, with: with{acked(end(1, round.Completed, "2"))},
 		want: []check.Rule{check.EndDiffers}},
+	{name: "an end whose output is not known", in: []check.Instance{over},
+		with: with{acked(end(1, round.Completed, ""), end(0, round.Completed, ""))}},
+	{name: "no output", in: []check.Instance{over}, with: with{acked(end(1, round.Completed, "null"))},
+		want: []check.Rule{check.EndDiffers}},
+	{name: "another status without an output", in: []check.Instance{over},
+		with: with{acked(end(1, round.Cancelled, ""))}, want: []check.Rule{check.EndDiffers}},
 	{name: "another status", in: []check.Instance{over}, with: with{acked(end(0, round.Failed, ""))},
 		want: []check.Rule{check.EndDiffers}},
 	{name: "two ends", in: []check.Instance{over}, with: with{acked(end(1, round.Completed, "1")),
@@ -313,6 +319,23 @@ func TestManyAcknowledgementsAreSorted(t *testing.T) {
 }
 
 // ---- The log.
+
+// A program that was told that an instance completed without an output says so, which is not the
+// same as to leave the output out.
+func TestLogOfAnEndWithoutAnOutput(t *testing.T) {
+	var file bytes.Buffer
+	if err := check.NewLog(&file).Add(end(1, round.Completed, "")); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(file.String(), `"output":null`) {
+		t.Errorf("the log is\n%s", file.String())
+	}
+	for p, err := range check.ReadLog(&file) {
+		if err != nil || string(p.Output) != "null" {
+			t.Errorf("read %+v, %v", p, err)
+		}
+	}
+}
 
 func TestLogIsReadAsItWasWritten(t *testing.T) {
 	var file bytes.Buffer

@@ -272,12 +272,13 @@ func (k *keeping) order(p acknowledgement, newest map[[2]string]acknowledgedAt) 
 // end: once a waiter has received an outcome, the outcome never changes.
 func (k *keeping) end(p acknowledgement) {
 	said := string(p.Status)
-	if p.Status == round.Completed {
+	knowsOutput := p.Status == round.Completed && len(p.Output) > 0 // a log may leave it out
+	if knowsOutput {
 		said += " with " + clip(codec.Canonical(p.Output))
 	}
 	fits := func(e ending) bool {
 		return e.ended && e.status == p.Status &&
-			(p.Status != round.Completed || bytes.Equal(codec.Canonical(p.Output), e.output))
+			(!knowsOutput || bytes.Equal(orNull(codec.Canonical(p.Output)), orNull(e.output)))
 	}
 	if p.Execution == 0 {
 		for _, e := range k.ends {
@@ -313,6 +314,16 @@ func (k *keeping) end(p acknowledgement) {
 	default:
 		k.bad(EndDiffers, at, expected, fmt.Sprintf("%d executions", k.highest))
 	}
+}
+
+// null is how a log says that an instance completed without an output: "output":null.
+var null = codec.Payload("null")
+
+func orNull(p codec.Payload) codec.Payload {
+	if len(p) == 0 {
+		return null
+	}
+	return p
 }
 
 // ---- Dead letters.
