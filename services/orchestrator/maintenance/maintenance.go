@@ -334,11 +334,14 @@ func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err err
 // broker gets the same treatment, which is soon over.
 func (k *Keeper) recover(ctx context.Context) error {
 	recovered, err := k.recovered(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return err // the broker is away or slow, and nothing of it is known to be missing
+	}
 	if err != nil {
 		if repairErr := k.broker.Repair(ctx); repairErr != nil {
 			return errors.Join(err, repairErr)
 		}
-		k.log.Warn("what was missing in the broker was made again", "error", err)
+		k.log.Warn("the broker was verified after an error, and repaired where something was missing", "error", err)
 		recovered, err = k.recovered(ctx)
 	}
 	if err != nil || recovered {
