@@ -17,6 +17,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 // TestLint lints the chart with each set of values, and accepts no warning.
@@ -255,6 +256,32 @@ func TestNumbersOfUsersCanBeTakenOut(t *testing.T) {
 	}
 	if pods, err := r.Of("Deployment")[0].Pods(); err != nil || !*pods.Spec.SecurityContext.RunAsNonRoot {
 		t.Errorf("%+v, %v", pods, err)
+	}
+}
+
+// TestPortsOfDNS checks that the network policies allow the ports at which the Pods of DNS listen.
+func TestPortsOfDNS(t *testing.T) {
+	for values, want := range map[string]string{
+		`{networkPolicy: {enabled: true}}`:                       "53/UDP 53/TCP",
+		`{networkPolicy: {enabled: true, dnsPorts: [53, 5353]}}`: "53/UDP 53/TCP 5353/UDP 5353/TCP",
+	} {
+		all := render(t, values).Of("NetworkPolicy")
+		if len(all) == 0 {
+			t.Fatalf("%s: no policies", values)
+		}
+		for _, o := range all {
+			var n networkingv1.NetworkPolicy
+			if err := o.Decode(&n); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range n.Spec.Egress[0].Ports {
+				got = append(got, fmt.Sprintf("%s/%s", p.Port, *p.Protocol))
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: %s allows %s, want %s", values, o.ID(), got, want)
+			}
+		}
 	}
 }
 

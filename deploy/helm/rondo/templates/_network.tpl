@@ -57,10 +57,12 @@ ingress: []
 {{- end }}
 egress:
   - ports:
-      - port: 53
+      {{- range $n.dnsPorts }}
+      - port: {{ . }}
         protocol: UDP
-      - port: 53
+      - port: {{ . }}
         protocol: TCP
+      {{- end }}
     {{- with $n.dnsTo }}
     to:
       {{- toYaml . | nindent 6 }}
