@@ -34,7 +34,9 @@ Flags:
 {{flags .LocalFlags}}{{end}}{{if .HasAvailableInheritedFlags}}
 
 Flags of all commands:
-{{flags .InheritedFlags}}{{end}}{{if .HasAvailableSubCommands}}
+{{flags .InheritedFlags}}
+
+"rondo connecting" lists the flags for users, TLS and prefixes of NATS.{{end}}{{if .HasAvailableSubCommands}}
 
 {{wrap (printf "\"%s [command] --help\" says more about a command." .CommandPath)}}{{end}}
 `

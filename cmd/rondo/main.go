@@ -34,9 +34,11 @@ import (
 	_ "time/tzdata" // schedules have zones, and the machine may know none
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/columns"
 	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/version"
@@ -172,7 +174,7 @@ func (c *cli) root() *cobra.Command {
 		system.partitions(), system.taskQueues(), letterCommands{c}.deadLetters(), scheduleCommands{c}.schedules(),
 		system.recover(), removals.delete(), removals.prune())
 	add("run", services()...)
-	root.AddCommand(exitCodes(), c.version())
+	root.AddCommand(exitCodes(), c.connecting(root), c.version())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if c.output != "text" && c.output != "json" {
 			return misuse("--output %q is neither text nor json", c.output)
@@ -193,6 +195,23 @@ func exitCodes() *cobra.Command {
   5  NATS cannot be reached, or no orchestrator answers, or it does not reach its database
   6  the time is over (--timeout)
   7  rondo check has found violations`}
+}
+
+// connecting is the help topic about the flags that other help leaves out.
+func (c *cli) connecting(root *cobra.Command) *cobra.Command {
+	flags := pflag.NewFlagSet("connecting", pflag.ContinueOnError)
+	for _, s := range c.settings.table {
+		f := *root.PersistentFlags().Lookup(s.Name)
+		f.Hidden = false
+		flags.AddFlag(&f)
+	}
+	return &cobra.Command{Use: "connecting", Short: "The flags with which all commands connect to NATS",
+		Args: exactly(), Long: "The flags with which all commands connect to NATS. Each can also stand in the " +
+			"variable beside it, in the file of --config, or in a context of the nats command (--nats-context).",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(c.out, "%s\n\n%s\n", columns.Paragraphs(cmd.Long), flagRows(flags))
+			return err
+		}}
 }
 
 // usageError says that the arguments mean nothing.

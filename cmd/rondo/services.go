@@ -85,5 +85,12 @@ func flagError(cmd *cobra.Command, err error) error {
 	if len(name) == 1 {
 		return usageError{fmt.Errorf("there is no flag -%s", name)}
 	}
+	if rest, is := strings.CutPrefix(name, "nats-"); is { // --nats-ca is nearer to --nats than to --nats-tls-ca
+		for _, n := range names {
+			if strings.HasPrefix(n, "--nats-") && strings.HasSuffix(n, "-"+rest) {
+				return usageError{fmt.Errorf("there is no flag --%s; did you mean %s?", name, n)}
+			}
+		}
+	}
 	return usageError{fmt.Errorf("there is no flag --%s%s", name, settings.DidYouMean("--"+name, names))}
 }
