@@ -245,7 +245,7 @@ func (c *completer) refused(x completion, reason error) {
 // stored acknowledges the task.
 func (c *completer) stored(x completion) {
 	if !x.goes {
-		c.settler.finish(x.a, acked, 0)
+		c.settler.answered(x.a, x.wire)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func TestStuckListIsExact(t *testing.T) {
 	t.Parallel()
 	h := newHeld()
-	x := &executor{held: h, settler: &settler{held: h, lasted: &lasted{known: make(map[string]time.Time)},
+	x := &executor{held: h, settler: &settler{held: h, lasted: new(lasted),
 		notes: &notes{}}}
 	for range 20_000 {
 		a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, slog.New(slog.DiscardHandler))

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -14,12 +15,14 @@ import (
 // from then on extends and settles the stored task. If its worker is gone, the other one executes
 // it once more.
 
-// elsewhere hands a task over to the worker that has it already, or acknowledges a task that is
-// done. It returns false if neither is so.
+// elsewhere hands a task over to the worker that has it already, or sends the answer of a task that
+// is done once more. It returns false if neither is so.
 func (m *admission) elsewhere(a *attempt) bool {
-	if !a.d.Direct && m.lasted.has(keyOf(a.d)) { // it is done, whatever the stream says
-		m.settler.aside(a, acked)
-		return true
+	if !a.d.Direct { // it is in the stream, although it is done: perhaps its answer is lost
+		if answer, done := m.lasted.find(a.d, m.id, time.Now()); done {
+			m.answerAgain(a, answer)
+			return true
+		}
 	}
 	by := first(a.d.Header[events.HeaderHeld])
 	if by == "" {
@@ -38,6 +41,16 @@ func (m *admission) elsewhere(a *attempt) bool {
 	return true
 }
 
+// answerAgain stores the answer of a task that is done, and then acknowledges the task.
+func (m *admission) answerAgain(a *attempt, answer events.Wire) {
+	if answer.Subject == "" {
+		m.settler.aside(a, acked)
+		return
+	}
+	a.decline()
+	m.completer.send(completion{a: a, wire: answer})
+}
+
 // mine joins the delivery of a task that this worker has had since before it was stored.
 func (w *Worker) mine(d broker.Delivery) error {
 	for _, a := range w.held.of(d.Subject) {
@@ -45,54 +58,93 @@ func (w *Worker) mine(d broker.Delivery) error {
 			return nil
 		}
 	}
-	if !w.lasted.has(keyOf(d)) {
+	answer, done := w.lasted.find(d, w.config.ID, time.Now())
+	switch {
+	case !done:
 		return errors.New("it is not here any more")
+	case answer.Subject == "":
+		d.Hold.Ack()
+	case !w.side.run(func(ctx context.Context) {
+		if w.bus.Publish(ctx, answer) == nil { // otherwise the broker redelivers the task
+			d.Hold.Ack()
+		}
+	}):
+		return errors.New("it ends")
 	}
-	d.Hold.Ack()
 	return nil
 }
 
-// maxLasted and lastedFor limit how many tasks the worker remembers, and for how long: longer than
-// the ack wait of a worker that has died before it could hand the stored task over.
+// maxLasted, maxAnswers and lastedFor limit how many tasks the worker remembers, how many bytes of
+// their answers, and for how long: longer than the ack wait of a worker that has died before it
+// could hand the stored task over.
 const (
-	maxLasted = 100_000
-	lastedFor = 10 * time.Minute
+	maxLasted  = 100_000
+	maxAnswers = 16 << 20
+	lastedFor  = 10 * time.Minute
 )
 
-// lasted remembers directly delivered tasks that are done, from before the answer until it is
-// certain that the stream does not deliver them.
+// lasted remembers directly delivered tasks that are done, from before the response until it is
+// certain that the stream does not deliver them. It has their answers, too: a task is also stored
+// once more when NATS has lost the answer, and then only the answer ends the wait of its instance.
 type lasted struct {
 	mu    sync.Mutex
-	known map[string]time.Time
+	known map[string]doneTask
 	order []doneTask // those that the stream may deliver, the oldest first
+	bare  int        // so many of them, the oldest, have no answer any more
+	bytes int        // of the answers of the others
 }
 
 type doneTask struct {
-	key  string
-	done time.Time
+	key    string
+	done   time.Time
+	answer events.Wire // what the instance was sent; without a subject if it is not kept
 }
 
+func (t doneTask) size() int { return len(t.answer.Subject) + len(t.answer.Body) }
+
 // note remembers a task, until it is kept or forgotten.
-func (l *lasted) note(key string, now time.Time) {
+func (l *lasted) note(key string, now time.Time, answer events.Wire) {
+	answer.DirectTo = "" // the stream keeps it, whatever has happened to its receiver
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known == nil {
-		l.known = make(map[string]time.Time)
+		l.known = make(map[string]doneTask)
 	}
-	l.known[key] = now
+	l.known[key] = doneTask{key, now, answer}
 }
 
-// keep keeps a task that the stream may deliver.
+// keep keeps a task that was noted, and that the stream may deliver.
 func (l *lasted) keep(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.order) > 0 && (len(l.order) >= maxLasted || now.Sub(l.order[0].done) > lastedFor) {
-		if oldest := l.order[0]; l.known[oldest.key].Equal(oldest.done) {
+		oldest := l.order[0]
+		if l.known[oldest.key].done.Equal(oldest.done) {
 			delete(l.known, oldest.key)
 		}
+		if l.bare > 0 {
+			l.bare--
+		} else {
+			l.bytes -= oldest.size()
+		}
+		l.order[0] = doneTask{}
 		l.order = l.order[1:]
 	}
-	l.known[key], l.order = now, append(l.order, doneTask{key, now})
+	t := l.known[key]
+	t.key, t.done = key, now
+	l.known[key], l.order = t, append(l.order, t)
+	for l.bytes += t.size(); l.bytes > maxAnswers; l.bare++ {
+		l.strip(&l.order[l.bare])
+	}
+}
+
+// strip drops the answer of a task that is kept.
+func (l *lasted) strip(t *doneTask) {
+	l.bytes -= t.size()
+	t.answer = events.Wire{}
+	if l.known[t.key].done.Equal(t.done) {
+		l.known[t.key] = *t
+	}
 }
 
 // forget forgets a task that the stream does not deliver.
@@ -102,11 +154,17 @@ func (l *lasted) forget(key string) {
 	delete(l.known, key)
 }
 
-func (l *lasted) has(key string) bool {
+// find reports whether a stored task is done, and returns its answer. If the answer is not kept,
+// only the copy that was stored while this worker executed the task counts as done: any other copy
+// may have been stored because the answer was lost.
+func (l *lasted) find(d broker.Delivery, worker string, now time.Time) (answer events.Wire, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, is := l.known[key]
-	return is
+	t, is := l.known[keyOf(d)]
+	if !is || now.Sub(t.done) > lastedFor {
+		return events.Wire{}, false
+	}
+	return t.answer, t.answer.Subject != "" || first(d.Header[events.HeaderHeld]) == worker
 }
 
 // keyOf distinguishes tasks with one event reference in different incarnations.

@@ -286,3 +286,41 @@ func TestDirectTaskIsWithdrawn(t *testing.T) {
 	w.settled(broker.TaskQueueName{Activity: "block"})
 	w.nothing(time.Second / 2)
 }
+
+// NATS loses its files after the worker has sent the answer. Recovery stores the task once more.
+// The worker sends the answer again, and does not execute the task a second time.
+func TestDirectTaskWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		calls := make(chan call, 10)
+		w.start(worker.Config{ID: "w-1"}, held(block, calls))
+		work := events.Task{Activity: "block", Input: codec.Payload(`"x"`)}
+		kept := w.pass("i", work)
+		c := receive(t, calls, "it is begun")
+		w.kept(kept)
+		w.stored(1)
+		c.done("y")
+		w.done()
+		w.settled(broker.TaskQueueName{Activity: "block"})
+		for _, again := range []string{"once", "twice"} {
+			w.sim.Forget()
+			w.send("i", work)
+			if _, result := w.done(); result != `"y"` {
+				t.Errorf("%s: the answer is %s", again, result)
+			}
+			w.settled(broker.TaskQueueName{Activity: "block"})
+		}
+		w.nothing(9 * time.Minute)
+		if len(calls) > 0 {
+			t.Error("it is executed twice")
+		}
+		w.nothing(2 * time.Minute)
+		w.sim.Forget()
+		w.send("i", work)
+		receive(t, calls, "it is executed, since the answer is not kept any more").done("z")
+		if _, result := w.done(); result != `"z"` {
+			t.Errorf("later the answer is %s", result)
+		}
+		w.settled(broker.TaskQueueName{Activity: "block"})
+	})
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
 )
 
@@ -26,8 +27,15 @@ type settler struct {
 	metrics  *telemetry.TaskMetrics
 }
 
-// finish settles all deliveries of the task, and removes it.
+// answered acknowledges a task whose answer is stored, or committed.
+func (s *settler) answered(a *attempt, answer events.Wire) { s.settle(a, acked, 0, answer) }
+
+// finish settles all deliveries of a task without an answer, and removes it.
 func (s *settler) finish(a *attempt, o outcome, after time.Duration) {
+	s.settle(a, o, after, events.Wire{})
+}
+
+func (s *settler) settle(a *attempt, o outcome, after time.Duration, answer events.Wire) {
 	c := onSettle
 	switch o {
 	case acked:
@@ -46,7 +54,7 @@ func (s *settler) finish(a *attempt, o outcome, after time.Duration) {
 	inSession := a.inSession
 	a.inSession = false
 	if o == acked && a.d.Direct {
-		s.lasted.note(keyOf(a.d), time.Now())
+		s.lasted.note(keyOf(a.d), time.Now(), answer)
 	}
 	a.mu.Unlock()
 	for _, h := range holds {

@@ -36,8 +36,9 @@ const (
 // world is a broker with its clients; the test itself is the orchestrator.
 type world struct {
 	t      testing.TB
-	server *embedded.Server // nil: the broker is simulated
-	open   func() bus       // makes another connection
+	server *embedded.Server  // nil: the broker is simulated
+	sim    *brokersim.Broker // then
+	open   func() bus        // makes another connection
 	bus    bus
 	wait   time.Duration
 	lease  time.Duration       // of sessions
@@ -85,6 +86,7 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
 		w := newWorld(t, 30*time.Second, 30*time.Second)
 		b := brokersim.NewBroker(brokersim.Options{Partitions: 2, InboxAckWait: w.wait, TaskAckWait: w.wait,
 			MemberLease: w.lease, SessionLease: w.lease})
+		w.sim = b
 		w.begins(func() bus {
 			c := brokersim.Connect(b, nil)
 			t.Cleanup(func() { _ = c.Close() })
