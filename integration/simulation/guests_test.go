@@ -42,6 +42,17 @@ func makeGuests(r *rand.Rand, sky weather) (jobs []*job) {
 	for i := range sky.postbox {
 		jobs = append(jobs, makePostbox(r, i, sky))
 	}
+	for _, d := range sky.disasters {
+		if d.what != "outage" {
+			continue
+		}
+		for i := range 2 + r.IntN(4) {
+			j := &job{id: fmt.Sprint("outlived-", i)}
+			start(j, "-start", max(0, d.at-duration(r, 1500*time.Millisecond, 4*time.Second)), script{Sum: int64(i),
+				Ops: []op{{Do: "long", For: duration(r, 4*time.Second, 8*time.Second)}}}, events.KeepExisting)
+			jobs = append(jobs, j)
+		}
+	}
 	return jobs
 }
 

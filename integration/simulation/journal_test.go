@@ -215,7 +215,7 @@ func unreached(counts map[string]int) (never []string) {
 		// the outbox
 		"far timer published", "far timer withdrawn unpublished", "withdrawal waits for its task", "swept",
 		"stop", "hiccup", "code stands still", "handed to a process that stands still", "late: task", "late: result",
-		"kill", "restart", "cut", "cutoff", "disconnect", "powerloss", "forget", "partitions",
+		"kill", "restart", "cut", "cutoff", "disconnect", "powerloss", "forget", "partitions", "outage",
 		// company
 		"floods", "id used again", "instance deleted", "letter said again", "odd headers",
 		"continued as new with unread letters",

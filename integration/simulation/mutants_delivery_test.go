@@ -27,10 +27,13 @@ var mutantsOfDelivery = []mutant{
 	{name: "a worker accepts a task that it does not have",
 		test: test{pkg: delivered, run: "^TestNoHoldIsTakenOverWithoutItsTask$"}, edits: []edit{
 			{workerOf + "lasting.go",
-				"	if !w.lasted.has(keyOf(d)) {\n		return errors.New(\"it is not here any " +
-					"more\")\n	}\n	d.Hold.Ack()\n	return nil\n",
-				"	_ = errors.ErrUnsupported\n	d.Hold.Ack()\n	return nil\n"},
+				"	case !done:\n		return errors.New(\"it is not here any more\")\n",
+				"	case !done && errors.ErrUnsupported == nil:\n"},
 		}},
+	{name: "a worker acknowledges what it has done, although the answer is lost", seed: 20, edits: []edit{
+		{workerOf + "lasting.go", "	if answer.Subject == \"\" {\n", "	if answer.Subject == \"\" || true {\n"},
+		{workerOf + "lasting.go", "	if !is || now.Sub(t.done) > lastedFor {\n", "	if !is {\n"},
+	}},
 	{name: "a worker forgets at once that it has done a task",
 		test: test{pkg: delivered, run: "^TestDirectTask", hangs: 45 * time.Second}, edits: []edit{
 			{workerOf + "settler.go", "	default:\n		s.lasted.keep(keyOf(d), time.Now())\n",

@@ -47,7 +47,10 @@ type disaster struct {
 	by   time.Duration // how much of it
 }
 
-// disasters are all kinds of disasters.
+// disasters are the kinds of disasters that any world may have. In an outage, the orchestrators die
+// and stay dead for some time, while workers complete what they have; then the broker forgets
+// everything, and the orchestrators come back. Sometimes one of the two workers dies, too, and does
+// not come back, so that the other one gets every task again that it has completed.
 var disasters = strings.Fields(
 	"kill kill kill cut cutoff stop stop restart powerloss powerloss forget disconnect partitions brokerclock")
 
@@ -101,12 +104,16 @@ func forecast(r *rand.Rand) weather {
 	w.startsOrSends = !slices.ContainsFunc(w.disasters, func(d disaster) bool {
 		return slices.Contains(losing, d.what)
 	}) && more.IntN(2) == 0
+	if !w.posts && !w.startsOrSends && more.IntN(3) == 0 {
+		w.disasters = append(w.disasters, disaster{time.Duration(more.Int64N(int64(w.lasts))), "outage", 2 + more.IntN(3),
+			duration(more, 2*time.Second, 20*time.Second)})
+	}
 	return w
 }
 
 // losing are the disasters after which clients send everything again, or their messages may come in
 // another order.
-var losing = strings.Fields("partitions powerloss forget")
+var losing = strings.Fields("partitions powerloss forget outage")
 
 // company draws the other events of a world. It has a source of its own, so that the rest of a seed
 // stays the same.

@@ -237,7 +237,7 @@ func (w *world) suffer() {
 }
 
 func (w *world) strike(d disaster) {
-	h := w.hosts[d.who]
+	h := w.hosts[d.who%len(w.hosts)]
 	if d.what != "hiccup" {
 		w.upheaval(d.by)
 	}
@@ -268,6 +268,22 @@ func (w *world) strike(d disaster) {
 	case "forget":
 		w.broker.Forget()
 		w.upsets()
+	case "outage":
+		for _, h := range w.hosts[:len(w.weather.orchestratorsAhead)] {
+			h.stayAway(time.Now().Add(d.by + time.Second))
+			h.kill("by an outage")
+		}
+		if d.who < len(w.hosts) {
+			h.stayAway(w.begun.Add(w.weather.lasts + tooLate))
+			h.kill("by an outage, for good")
+		}
+		time.AfterFunc(d.by, func() {
+			w.turns.list("the world", "forgets in an outage", func() {
+				w.note("the world", "forgets in an outage")
+				w.broker.Forget()
+				w.upsets()
+			})
+		})
 	case "partitions":
 		c := brokersim.Connect(w.broker, nil)
 		_ = c.SetPartitions(w.context, int(d.by))
@@ -309,6 +325,7 @@ type host struct {
 	road        *road
 	bus         *brokersim.Bus
 	stop        context.CancelFunc
+	away        time.Time // no process starts before
 }
 
 // live runs one process after the other.
@@ -348,8 +365,11 @@ func (h *host) live() {
 		case <-ended:
 		}
 		f := h.w.weather.fateOf(h.w.seed, r.name, "rest", 1, false)
+		h.mu.Lock()
+		away := h.away
+		h.mu.Unlock()
 		select {
-		case <-time.After(10*f.after + time.Duration(h.incarnation%4)*4*time.Second):
+		case <-time.After(max(0, time.Until(away)) + 10*f.after + time.Duration(h.incarnation%4)*4*time.Second):
 		case <-h.w.context.Done():
 		}
 	}
@@ -365,6 +385,13 @@ func (h *host) kill(why string) {
 	if r, _, _ := h.now(); r != nil {
 		r.die(why)
 	}
+}
+
+// stayAway has no process start here for some time.
+func (h *host) stayAway(till time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.away = till
 }
 
 // restart ends the process in order.
