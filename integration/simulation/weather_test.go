@@ -105,8 +105,9 @@ func forecast(r *rand.Rand) weather {
 		return slices.Contains(losing, d.what)
 	}) && more.IntN(2) == 0
 	if !w.posts && !w.startsOrSends && more.IntN(3) == 0 {
-		w.disasters = append(w.disasters, disaster{time.Duration(more.Int64N(int64(w.lasts))), "outage", 2 + more.IntN(3),
-			duration(more, 2*time.Second, 20*time.Second)})
+		at := time.Duration(more.Int64N(int64(w.lasts)))
+		w.disasters = append(w.disasters,
+			disaster{at, "outage", 2 + more.IntN(3), duration(more, 2*time.Second, 20*time.Second)})
 	}
 	return w
 }

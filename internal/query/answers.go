@@ -327,9 +327,9 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 		return nil, badQuestion(`question for %s: which? It is a JSON object like {"instances":["order-7"]}`,
 			MethodDelete)
 	}
-	var how history.Deletion
-	if q.Deletion != nil {
-		how = history.Deletion(*q.Deletion)
+	how := history.Deletion{Prefix: a.o.Prefix}
+	if d := q.Deletion; d != nil {
+		how.Force, how.Alone, how.Children = d.Force, d.Alone, d.Children
 	}
 	d, err := a.store.Delete(ctx, ids, how)
 	if err != nil {

@@ -101,6 +101,8 @@ type Options struct {
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance. Such requests are not answered if it is nil.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
+	// Prefix begins the subjects of messages; empty is [events.DefaultPrefix].
+	Prefix string
 	// Logger gets warnings and errors for operators; nil is slog.Default.
 	Logger *slog.Logger
 }

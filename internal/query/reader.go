@@ -268,7 +268,7 @@ func (r *Reader) Delete(ctx context.Context, instances []string, how history.Del
 		return history.DeleteResult{}, nil
 	}
 	var a Deleted
-	deletion := Deletion(how)
+	deletion := Deletion{Force: how.Force, Alone: how.Alone, Children: how.Children}
 	err := r.ask(ctx, MethodDelete, Question{Instances: instances, Deletion: &deletion}, &a)
 	return a.deleted(), err
 }

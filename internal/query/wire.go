@@ -62,7 +62,7 @@ type Keep struct {
 	EndedBefore time.Time `json:"ended_before,omitzero"`
 }
 
-// Deletion is a [history.Deletion] as JSON.
+// Deletion is a [history.Deletion] as JSON, without the prefix, which the store's process knows.
 type Deletion struct {
 	Force    bool `json:"force,omitempty"`
 	Alone    bool `json:"alone,omitempty"`

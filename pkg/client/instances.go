@@ -150,7 +150,8 @@ func (x Instances) CustomStatus(ctx context.Context, instance string, known int6
 //
 // An instance that has not ended is [ErrRunning] without [DeleteOptions.Force].
 func (x Instances) Delete(ctx context.Context, instances []string, how DeleteOptions) (Removed, error) {
-	d, err := x.c.remover.Delete(ctx, instances, history.Deletion(how))
+	d, err := x.c.remover.Delete(ctx, instances,
+		history.Deletion{Force: how.Force, Alone: how.Alone, Children: how.Children, Prefix: x.c.broker.Prefix()})
 	return removedOf(history.DeleteResultPage{DeleteResult: d}), err
 }
 

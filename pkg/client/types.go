@@ -249,7 +249,8 @@ type DeleteOptions struct {
 	Force bool
 	// Alone deletes nothing if one of the instances has a child that is not named.
 	Alone bool
-	// Children allows to delete a child without its parent.
+	// Children allows to delete a child without its parent, which gets an error that is
+	// [orchestration.ErrTerminated].
 	Children bool
 }
 

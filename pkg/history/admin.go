@@ -240,8 +240,11 @@ type Deletion struct {
 	// Alone deletes nothing but the instances named: if one has a child that is not among them,
 	// nothing is deleted.
 	Alone bool
-	// Children allows to delete a child without its parent.
+	// Children allows to delete a child without its parent. The transaction that deletes the child
+	// stores its answer to the parent as an outbox entry.
 	Children bool
+	// Prefix begins the subjects of such answers; empty is [events.DefaultPrefix].
+	Prefix string
 }
 
 // DeleteResult counts the removed rows.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 )
 
 // addEffects adds the effects of an event that was just appended to the turn: its messages, and its
@@ -177,17 +178,48 @@ func (r *recorder) notifyParent(row Row) {
 	if p == nil {
 		return
 	}
+	m := answer(r.id, row)
+	m.Trace = r.traceOf(OverExecution, r.ledger.ref(1))
+	r.turn.send(m)
+}
+
+// answer is the message that tells a parent how its child has ended.
+func answer(id string, row Row) events.Message {
+	p := row.Parent
 	ref := events.Ref{Incarnation: p.Incarnation, Execution: p.Execution, Event: p.Event}
 	m := events.Message{
-		ID: events.MessageID(events.VerbChild, r.id,
+		ID: events.MessageID(events.VerbChild, id,
 			events.Ref{Incarnation: row.Incarnation, Execution: row.Execution, Event: p.Event}),
-		Instance: p.Instance, Trace: r.traceOf(OverExecution, r.ledger.ref(1)),
-		Content: &events.ChildDone{Ref: ref, Output: row.Output},
+		Instance: p.Instance,
+		Content:  &events.ChildDone{Ref: ref, Output: row.Output},
 	}
 	if row.Error != nil {
 		m.Content = &events.ChildError{Ref: ref, Error: row.Error}
 	}
-	r.turn.send(m)
+	return m
+}
+
+// AnswerOfDeleted is the last message of a child that is deleted without its parent, which would
+// wait for it for ever. A child that has ended repeats its answer, which may have been lost.
+func AnswerOfDeleted(id string, row Row) events.Message {
+	if !row.Status.Ended() {
+		row.Output, row.Error = nil, deleted()
+	}
+	m := answer(id, row)
+	m.Trace = row.Trace
+	return m
+}
+
+// RefusalOfDeleted answers the start of a child that was deleted, which a parent sends again that
+// has not got the answer of the deletion.
+func RefusalOfDeleted(id string, parent *events.Parent) events.Message {
+	ref := events.Ref{Incarnation: parent.Incarnation, Execution: parent.Execution, Event: parent.Event}
+	return events.Message{ID: events.MessageID("deleted", id, ref), Instance: parent.Instance,
+		Content: &events.ChildError{Ref: ref, Error: deleted()}}
+}
+
+func deleted() *failure.Error {
+	return &failure.Error{Kind: failure.Terminated, Message: "it was deleted", NonRetryable: true}
 }
 
 // Outstanding lists the messages that an instance with this history is waiting for the services to

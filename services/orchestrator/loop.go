@@ -91,6 +91,7 @@ type loop struct {
 	settler  *settler
 	steps    stepRunner
 	wake     func(instance string) // where the instance goes on
+	refuse   func(instance string, s *events.Start)
 	spans    *spans
 	rounds   *roundMetrics
 	turnLog  *turnLog
@@ -535,6 +536,9 @@ func (l *loop) again(e *entry) {
 func (l *loop) dropStarts(e *entry, why history.CommitStatus, start string) {
 	dropped, others := partStarts(e.taken, start)
 	for _, i := range dropped {
+		if s, is := i.message.Content.(*events.Start); is && why == history.Deleted {
+			l.refuse(e.id, s)
+		}
 		l.settler.settleAndNotify(e, i, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())})
 	}
 	if len(dropped) == 0 { // a message that is no start found no instance

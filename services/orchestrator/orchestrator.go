@@ -190,7 +190,7 @@ func (o *Orchestrator) newPipeline() {
 			timeout: c.Commit.Timeout, store: o.store, publisher: o.publisher, measure: rounds.committed,
 			after: calls.after, log: o.log, done: make(chan *committed, maxCommits)},
 		settler: settler,
-		steps:   o.steps, wake: waker.wake,
+		steps:   o.steps, wake: waker.wake, refuse: waker.refuse,
 		spans:  &spans{tracer: c.Tracer, store: o.store, background: o.background},
 		rounds: rounds, turnLog: &turnLog{code: c.CodeLogger, service: o.log, texts: texts}, log: o.log,
 		in: arrivals.in, calls: calls, drained: make(chan struct{}),

@@ -36,7 +36,8 @@ func (n *notifier) receipt(e *entry, i *item, r round.Receipt) {
 	}
 }
 
-// waker wakes instances at the orchestrators that own their partitions.
+// waker sends messages that are not in the outbox, and that are sent again when they get lost: it
+// wakes instances at the orchestrators that own their partitions.
 type waker struct {
 	broker     broker.Publisher
 	prefix     string
@@ -46,15 +47,27 @@ type waker struct {
 
 // wake wakes an instance. If the message gets lost, a sweep wakes the instance.
 func (k *waker) wake(instance string) {
-	w, err := events.Encode(k.prefix, wakeUp(instance, "moved").message)
+	k.send(wakeUp(instance, "moved").message)
+}
+
+// refuse answers the start of a child that was deleted. If the answer gets lost, the parent sends
+// the start again.
+func (k *waker) refuse(id string, s *events.Start) {
+	if s.Parent != nil {
+		k.send(round.RefusalOfDeleted(id, s.Parent))
+	}
+}
+
+func (k *waker) send(m events.Message) {
+	w, err := events.Encode(k.prefix, m)
 	if err != nil {
-		k.log.Error("an instance cannot be woken", "instance", instance, "error", err)
+		k.log.Error("an instance cannot be woken", "instance", m.Instance, "error", err)
 		return
 	}
 	k.background.do(func(ctx context.Context) {
 		if err := k.broker.Publish(ctx, w); err != nil {
 			k.log.Debug("an instance could not be woken where it goes on; a sweep will", "instance",
-				instance, "error", err)
+				m.Instance, "error", err)
 		}
 	})
 }

@@ -130,6 +130,9 @@ func (o *outboxIDs) next() int64 {
 	return history.OutboxID(at, o.random())
 }
 
+// key is the key of the next row of the outbox.
+func (o *outboxIDs) key() history.OutboxKey { return history.OutboxKey{Shard: o.shard, ID: o.next()} }
+
 // rows gives each piece the row of the outbox it goes into.
 func (o *outboxIDs) rows(entries []*entry) (ids []int64, pieces [][]byte) {
 	id, size := o.next(), 0

@@ -181,7 +181,7 @@ func statementsTo(t *testing.T, to flavour) []string {
 	s := newStore(db, newMarks(db, options), options, options.Now)
 	few := dialect
 	few.Shards = 2
-	s.Admin = sqladmin.New(few, r, nil, options.Now)
+	s.Admin = sqladmin.New(few, r, nil, options.Now, s.committer.ids.key)
 	ctx := t.Context()
 	a := historytest.NewActor("x")
 	turn := historytest.Sends(historytest.Together(a.Start(), a.Set("a", "1"), a.Remove("b")), "m", "y")

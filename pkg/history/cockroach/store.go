@@ -233,7 +233,7 @@ func newStore(db *database, marks *marks, options Options, clock func() time.Tim
 	loader := &loader{db, prepared.rows, prepared.events}
 	ids := &outboxIDs{marks, int16(rand.N(history.Shards)), rand.Uint64, options.Now}
 	return &Store{
-		Admin:     sqladmin.New(dialect, db, db.observer, options.Now),
+		Admin:     sqladmin.New(dialect, db, db.observer, options.Now, ids.key),
 		loader:    loader,
 		committer: &committer{db, loader, marks, ids, prepared, options.SingleStatement},
 		outbox:    &outbox{db, marks, options.Now},

@@ -3,11 +3,13 @@ package historytest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -32,6 +34,7 @@ var deletionTests = []test{
 var removalTests = []test{
 	{"removal/alone", testDeleteAlone},
 	{"removal/children", testDeleteChildren},
+	{"removal/children_answer_their_parents", testDeletedChildAnswers},
 	{"removal/all_or_nothing", testDeleteAllOrNothing},
 	{"removal/named_twice", testDeleteTwice},
 	{"removal/all_reasons_are_told", testDeleteReasons},
@@ -333,6 +336,62 @@ func testDeleteChildren(t *testing.T, db *Database) {
 	s.complete(p)
 	s.equal("deleted", s.remove(history.Deletion{}, "b", "p"), counts(p, b))
 	s.gone("p", "b")
+}
+
+// testDeletedChildAnswers: a child that is deleted without its parent answers it, in the same
+// transaction, that it was deleted, or once more how it has ended. Nothing is said to a parent that
+// is deleted, too, or that has ended, nor about descendants, nor by a deletion that fails.
+func testDeletedChildAnswers(t *testing.T, db *Database) {
+	s := open(t, db)
+	p := s.begin("p", "other", "ended")
+	runs, done, failed := s.child(p[0], "runs"), s.child(p[0], "done"), s.child(p[0], "failed")
+	s.child(runs, "grandchild")
+	together, late := s.child(p[1], "together"), s.child(p[2], "late")
+	s.commit(done.Complete(`"well"`), failed.Fail("it broke"))
+	s.complete(p[2])
+	entries := s.metrics().OutboxEntries
+	s.remove(history.Deletion{Force: true, Children: true}, "together", "other")
+	s.gone(actorIDs(together)...)
+	s.remove(history.Deletion{Force: true, Children: true}, "late")
+	s.gone(actorIDs(late)...)
+	s.keeps(history.Deletion{Children: true}, history.ErrRunning, []string{"runs", "done"}, runs, done)
+	s.equal("outbox entries", s.metrics().OutboxEntries, entries)
+	how := history.Deletion{Force: true, Children: true}
+	before := s.clock.Now()
+	s.remove(how, "done", "failed", "runs")
+	s.gone("done", "failed", "runs", "grandchild")
+	var said []string
+	s.clock.Advance(time.Minute)
+	for _, e := range must[[]history.OutboxEntry](s, "entries")(s.LeaseOutbox(s.ctx(),
+		history.Lease{Before: s.clock.Now(), Until: before.Add(time.Hour), Limit: 100})) {
+		for _, w := range e.Messages {
+			if !strings.HasPrefix(w.Subject, events.DefaultPrefix+"."+string(events.VerbChild)+".") {
+				continue
+			}
+			m, err := events.Decode(events.DefaultPrefix, w.Subject, w.Header, w.Body, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said = append(said, m.ID+" for "+m.Instance+": "+asJSON(m.Content))
+		}
+	}
+	answer := func(a *Actor, content func(events.Ref) events.Content) string {
+		p := a.Row.Parent
+		from := events.Ref{Incarnation: a.Row.Incarnation, Execution: a.Row.Execution, Event: p.Event}
+		to := events.Ref{Incarnation: p.Incarnation, Execution: p.Execution, Event: p.Event}
+		return events.MessageID(events.VerbChild, a.ID, from) + " for " + p.Instance + ": " + asJSON(content(to))
+	}
+	fails := func(err *failure.Error) func(events.Ref) events.Content {
+		return func(r events.Ref) events.Content { return &events.ChildError{Ref: r, Error: err} }
+	}
+	want := []string{
+		answer(done, func(r events.Ref) events.Content { return &events.ChildDone{Ref: r, Output: done.Row.Output} }),
+		answer(failed, fails(failed.Row.Error)),
+		answer(runs, fails(&failure.Error{Kind: failure.Terminated, Message: "it was deleted", NonRetryable: true})),
+	}
+	slices.Sort(said)
+	slices.Sort(want)
+	s.equal("what parents are told", said, want)
 }
 
 // testDeleteAllOrNothing: one id that must not be deleted keeps all others, wherever it stands in

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/internal/seedtest"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -33,6 +34,7 @@ type model struct {
 	values     map[string]map[string]string
 	tombstones map[string]tombstone
 	outbox     map[history.OutboxKey]*outboxRow
+	answers    []*outboxRow // of deleted children; a deletion does not say under which key
 	wakes      map[string]time.Time
 	late       []*lateTurn // turns that were decided some time ago
 	trace      []string
@@ -352,6 +354,18 @@ func (m *model) takeSome() {
 	for _, p := range list {
 		got[p.Key] = slices.Sorted(slices.Values(m.messages([]history.OutboxEntry{p})))
 	}
+	for key, ids := range got {
+		i := slices.IndexFunc(m.answers, func(p *outboxRow) bool { return slices.Equal(p.messages, ids) })
+		if i >= 0 && m.outbox[key] == nil {
+			m.outbox[key] = m.answers[i]
+			m.answers = slices.Delete(m.answers, i, i+1)
+		}
+	}
+	for _, p := range m.answers {
+		if p.made.Before(take.Before) {
+			m.Fatalf("taken are %v, and not the answer %v", got, p.messages)
+		}
+	}
 	want := make(map[history.OutboxKey][]string)
 	for key, p := range m.outbox {
 		if p.made.Before(take.Before) && !p.free.After(now) {
@@ -419,6 +433,9 @@ func (m *model) deleteSome() {
 	}
 	m.note("delete %v", slices.Sorted(maps.Keys(family)))
 	d := m.delete(id)
+	if answer, is := m.answerOf(m.alive[id]); is && !family[m.alive[id].Row.Parent.Instance] {
+		m.answers = append(m.answers, &outboxRow{messages: []string{answer}, made: m.clock.Now()})
+	}
 	var want history.DeleteResult
 	for member := range family {
 		a := m.alive[member]
@@ -435,6 +452,18 @@ func (m *model) deleteSome() {
 		delete(m.wakes, member)
 	}
 	m.equal("deleted", d, want)
+}
+
+// answerOf is the id of the answer that a child gives its parent when it is deleted without it, if
+// the parent waits.
+func (m *model) answerOf(a *Actor) (id string, is bool) {
+	p := a.Row.Parent
+	if p == nil || m.alive[p.Instance] == nil {
+		return "", false
+	}
+	parent := m.alive[p.Instance].Row
+	return events.MessageID(events.VerbChild, a.ID, events.Ref{Incarnation: a.Row.Incarnation,
+		Execution: a.Row.Execution, Event: p.Event}), parent.Incarnation == p.Incarnation && !parent.Status.Ended()
 }
 
 // pruneOne removes former executions.
@@ -474,8 +503,8 @@ func (m *model) tidyUp() {
 // compare compares everything.
 func (m *model) compare() {
 	m.Helper()
-	want := history.Metrics{Instances: make(map[round.Status]int64), OutboxEntries: int64(len(m.outbox)),
-		Tombstones: int64(len(m.tombstones))}
+	want := history.Metrics{Instances: make(map[round.Status]int64),
+		OutboxEntries: int64(len(m.outbox) + len(m.answers)), Tombstones: int64(len(m.tombstones))}
 	for _, id := range m.ids() {
 		a := m.alive[id]
 		if a == nil {

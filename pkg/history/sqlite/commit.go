@@ -250,6 +250,9 @@ func (p *outboxIDs) next(now time.Time) int64 {
 	return p.last
 }
 
+// entry is the key of the next outbox entry.
+func (s *committer) entry() history.OutboxKey { return history.OutboxKey{ID: s.ids.next(s.now())} }
+
 // storeMessages stores the messages of entries in as few rows as possible.
 func (s *committer) storeMessages(w *session, entries []*entry) (keys []history.OutboxKey, err error) {
 	var row [][]byte

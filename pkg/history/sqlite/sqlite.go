@@ -196,10 +196,11 @@ func Open(ctx context.Context, path string, options Options) (_ *Store, err erro
 	}
 	db := &database{log: options.Log, observer: sqlrow.Observer(options.Observer)}
 	step := wakeStep(options.WakeStep)
+	c := &committer{db: db, step: step, now: options.Now}
 	s := &Store{
-		Admin:     sqladmin.New(dialect, db, db.observer, options.Now),
+		Admin:     sqladmin.New(dialect, db, db.observer, options.Now, c.entry),
 		loader:    &loader{db},
-		committer: &committer{db: db, step: step, now: options.Now},
+		committer: c,
 		outbox:    &outbox{db, options.Now},
 		wakes:     &wakes{db, step},
 		options:   options,

@@ -51,7 +51,7 @@ func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
 		query.Options{Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
-			CheckStart: c.CheckStart})
+			CheckStart: c.CheckStart, Prefix: b.Prefix()})
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,9 @@ func (a *Admin) Delete(ctx context.Context, instances []string,
 		if err := a.mayDelete(ctx, db, instances, family, how); err != nil {
 			return err
 		}
+		if err := a.answerParents(ctx, db, family, how.Prefix, a.entry); err != nil {
+			return err
+		}
 		gone = family
 		return a.leaveTombstones(ctx, db, gone)
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 )
 
@@ -18,11 +19,14 @@ type Admin struct {
 	sqlrow.Transactor
 	observer sqlrow.Observer // gets the operations
 	now      func() time.Time
+	entry    func() history.OutboxKey
 }
 
-// New makes the Admin of a store. The observer gets the operations; now is the clock.
-func New(d sqlrow.Dialect, t sqlrow.Transactor, observer sqlrow.Observer, now func() time.Time) *Admin {
-	return &Admin{dialect: dialect{d}, Transactor: t, observer: observer, now: now}
+// New makes the Admin of a store. The observer gets the operations; now is the clock, and entry
+// makes the key of a new outbox entry.
+func New(d sqlrow.Dialect, t sqlrow.Transactor, observer sqlrow.Observer, now func() time.Time,
+	entry func() history.OutboxKey) *Admin {
+	return &Admin{dialect: dialect{d}, Transactor: t, observer: observer, now: now, entry: entry}
 }
 
 // dialect has the queries that need no more than a dialect and a transaction.

@@ -33,7 +33,7 @@ const (
 // rows, and wake_at.
 func Encode(d history.Decided) (e Entry, err error) {
 	t := d.Turn
-	e = Entry{Turn: t, Packed: pack(d.Messages)}
+	e = Entry{Turn: t, Packed: Pack(d.Messages)}
 	if e.Columns, err = fromRow(t.Instance, t.Row); err != nil {
 		return e, err
 	}
@@ -107,8 +107,8 @@ func born(t *round.Turn) time.Time {
 	return at
 }
 
-// pack packs messages into outbox entries of bounded size.
-func pack(messages []events.Wire) (pieces [][]byte) {
+// Pack packs messages into outbox entries of bounded size.
+func Pack(messages []events.Wire) (pieces [][]byte) {
 	size := 0
 	for _, w := range messages {
 		size += history.PackedRoom(w)
