@@ -146,7 +146,7 @@ var packages = map[string]rule{
 		"pkg/codec",
 		"internal/jobs", "pkg/history", "internal/telemetry", "internal/broker", "pkg/events",
 		"golang.org/x/time/rate",
-		"go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...", "golang.org/x/sync/semaphore",
+		"go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...",
 	}},
 	"services/worker": {imports: []string{"internal/x/signal", "internal/x/backoff",
 		"pkg/codec", "pkg/failure", "internal/awake", "pkg/events",

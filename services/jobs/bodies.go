@@ -2,6 +2,7 @@ package jobserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,19 +11,21 @@ import (
 	"os"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // bodies reads the bodies of requests. All that are in memory at the same time have a common limit;
 // release frees the part of a request.
 type bodies struct {
-	max    int64               // of one body, in bytes
-	memory *semaphore.Weighted // in bytes
+	max    int64 // of one body, in bytes
+	memory *memory
+	// ending ends when the server shuts down. Incomplete bodies then have grace left, which is less
+	// than what Run gives to all requests.
+	ending context.Context
+	grace  time.Duration
 }
 
-func newBodies(most int) *bodies {
-	return &bodies{max: int64(most), memory: semaphore.NewWeighted(max(maxBodies, int64(most)))}
+func newBodies(ending context.Context, most int) *bodies {
+	return &bodies{max: int64(most), memory: newMemory(int64(most)), ending: ending, grace: endWithin / 4}
 }
 
 // read reads a body of JSON. It refuses unknown members, so that a misspelt name is noticed.
@@ -49,18 +52,16 @@ func (b *bodies) whole(c *call) ([]byte, error) {
 	if c.ContentLength > b.max {
 		return nil, tooLarge
 	}
-	held := c.ContentLength
-	if held < 0 {
-		held = b.max
-	}
-	if !b.memory.TryAcquire(held) {
-		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable,
-			"many large requests are in flight, and nothing was done: try again").retry(time.Second).last()
-	}
-	c.held = held
-	data, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, b.max))
+	stop := context.AfterFunc(b.ending, func() {
+		_ = c.control.SetReadDeadline(time.Now().Add(b.grace)) // an error means that the connection has ended
+	})
+	defer stop()
+	data, err := b.readAll(c)
 	var large *http.MaxBytesError
 	switch {
+	case errors.Is(err, errNoMemory):
+		return nil, newProblem(http.StatusServiceUnavailable, codeUnavailable,
+			"many large requests are in flight, and nothing was done: try again").retry(time.Second).last()
 	case errors.As(err, &large):
 		return nil, tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -76,5 +77,35 @@ func (b *bodies) whole(c *call) ([]byte, error) {
 	return data, nil
 }
 
+// errNoMemory means that other bodies have the memory that this one needs.
+var errNoMemory = errors.New("no memory for the body")
+
+// readAll is [io.ReadAll] for a body whose buffer grows only if there is memory for it.
+func (b *bodies) readAll(c *call) ([]byte, error) {
+	most := b.max + 1
+	if c.ContentLength >= 0 {
+		most = c.ContentLength + 1 // the end needs a byte of room
+	}
+	from, data := http.MaxBytesReader(nil, c.Body, b.max), []byte(nil)
+	for {
+		if len(data) == cap(data) {
+			size := min(max(firstRead, 2*int64(cap(data))), most)
+			if !b.memory.grow(c.caller, c.held, size) {
+				return nil, errNoMemory
+			}
+			c.held = size
+			data = append(make([]byte, 0, size), data...)
+		}
+		n, err := from.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return data, err
+		}
+	}
+}
+
 // release frees the memory that the body of a request has.
-func (b *bodies) release(c *call) { b.memory.Release(c.held) }
+func (b *bodies) release(c *call) { b.memory.release(c.caller, c.held) }

@@ -379,3 +379,39 @@ func TestClientsThatGoAway(t *testing.T) {
 		t.Errorf("%d items are there, and %d were popped", i.Depth(), i.Totals.Popped)
 	}
 }
+
+// TestShutdownWithAnIncompleteBody: a client that does not send its body neither holds up the
+// shutdown nor makes an error of it.
+func TestShutdownWithAnIncompleteBody(t *testing.T) {
+	const post = "POST /queue/q/push HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\nExpect: 100-continue\r\n\r\n"
+	for name, x := range map[string]struct {
+		bodies, all time.Duration
+		answered    bool
+	}{
+		"the body has a deadline":       {bodies: 10 * time.Millisecond, all: time.Minute, answered: true},
+		"the connection has a deadline": {bodies: time.Minute, all: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := jobserver.New(inMemory(t), jobserver.Config{Address: "127.0.0.1:0", Logger: silence})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Hurry(time.Hour, time.Hour)
+			s.HurryEnd(x.bodies, x.all)
+			ctx, end := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Run(ctx) }()
+			l := dial(t, s, post)
+			if line, err := l.in.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+				t.Fatal(line, err) // the server reads the body when it sends this
+			}
+			end()
+			if err := <-ended; err != nil {
+				t.Errorf("the server has ended with %v", err)
+			}
+			if text := l.ends(); strings.Contains(text, `"TOO_SLOW"`) != x.answered {
+				t.Errorf("the client got %q", text)
+			}
+		})
+	}
+}

@@ -88,7 +88,9 @@ type call struct {
 	queue  string
 	caller *Caller // nil without access control
 	span   trace.Span
-	held   int64 // bytes that its body may have in memory
+	held   int64 // bytes of memory that its body holds
+	// control sets deadlines of the connection.
+	control *http.ResponseController
 }
 
 // maxRequestID bounds the ids that clients may set.
@@ -143,7 +145,8 @@ func noRoute() *problem {
 func (s *Server) handle(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		began := time.Now()
-		c := &call{Request: req, id: s.requestID(req), queue: req.PathValue("queue_id")}
+		c := &call{Request: req, id: s.requestID(req), queue: req.PathValue("queue_id"),
+			control: http.NewResponseController(w)}
 		ctx := s.texts.Extract(req.Context(), propagation.HeaderCarrier(req.Header))
 		ctx, c.span = s.tracer.Start(ctx, method(req)+" "+or(r.Path, "(none)"),
 			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(

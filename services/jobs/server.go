@@ -76,7 +76,6 @@ const (
 	DefaultMaxJob  = 256 << 10
 	DefaultMaxBody = 4 << 20
 	maxAnswer      = 8 << 20
-	maxBodies      = 64 << 20 // of all requests in progress
 	maxHeaderBytes = 32 << 10
 	headerTimeout  = 10 * time.Second
 	endWithin      = 10 * time.Second
@@ -95,6 +94,8 @@ type Server struct {
 	texts      propagation.TextMapPropagator
 	http       *http.Server
 	listen     net.Listener
+	end        context.CancelFunc // begins the shutdown
+	endWithin  time.Duration
 }
 
 // New starts to listen. It answers no request before Run.
@@ -112,8 +113,10 @@ func New(store jobs.Store, c Config) (*Server, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(c.MaxBody), ids: idSource{c.Random},
-		texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
+	ending, end := context.WithCancel(context.Background())
+	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody), end: end,
+		endWithin: endWithin,
+		ids:       idSource{c.Random}, texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
 	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), c.Metrics.Jobs(), c.Now, c.Timeout}
 	s.handlers = &handlers{
 		items:  &jobHandlers{s.operations, s.bodies, s.ids, s.texts, c.MaxJob},
@@ -175,7 +178,9 @@ func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.
 	return s.operations.gathered(ctx, queue, op)
 }
 
-// Run serves until the context ends. Requests in progress get a moment to complete.
+// Run serves until the context ends. Requests in progress then get 10 seconds to complete, and
+// incomplete bodies a quarter of that. Run ends the connections that are left, and logs so: clients
+// that send or read too slowly are no error of the server.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() {
@@ -200,11 +205,13 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("queues: the server has ended: %w", err)
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	s.end()
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.endWithin)
 	defer cancel()
-	err := s.http.Shutdown(ending)
-	if err != nil {
-		err = errors.Join(err, s.http.Close())
+	err := s.http.Shutdown(within)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.config.Logger.WarnContext(ctx, "connections of the job queues ended during a request", "after", s.endWithin)
+		err = s.http.Close()
 	}
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
@@ -214,4 +221,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Close closes a server that was never run.
-func (s *Server) Close() error { return s.listen.Close() }
+func (s *Server) Close() error {
+	s.end()
+	return s.listen.Close()
+}
