@@ -74,6 +74,11 @@ const (
 
 	// MaxTurnEvents bounds what the code may say in one round: it is committed in one transaction.
 	MaxTurnEvents = 25_000
+	// MaxTurnBytes is the size from which a round takes no further message, fires no further timer
+	// and runs no further execution. The rest happens in later rounds, so that the commit of one
+	// instance does not hold up the others. A round exceeds it by what the code writes after its
+	// last message.
+	MaxTurnBytes = 16 << 20
 	// MaxTurnOperations bounds the calls the code may make between two waits. Code that makes more
 	// is in an endless loop.
 	MaxTurnOperations = 1_000_000

@@ -65,8 +65,7 @@ func (in *receiver) takeAll(inbox []Delivery) (all bool) {
 // begins that has not run yet and must see the rest, or a message before it raises a question or
 // waits for the watermark.
 func (in *receiver) full() bool {
-	return in.turn.events() >= events.MaxTurnEvents || in.pending && in.turn.Again || in.turn.Question != nil ||
-		!in.turn.Awaits.IsZero()
+	return in.large() || in.pending && in.turn.Again || in.turn.Question != nil || !in.turn.Awaits.IsZero()
 }
 
 // take takes one delivery and says what becomes of it.

@@ -49,7 +49,7 @@ func (x *execution) continueAsNew(next *coro.ContinueAsNew, unread []message) {
 	code, ok := coro.Find(x.config.Code, next.Name, next.Version)
 	switch {
 	case !ok: // a replica that knows it will run it
-	case x.continues > events.MaxTurnContinues, x.turn.events() >= events.MaxTurnEvents:
+	case x.continues > events.MaxTurnContinues, x.large():
 		x.turn.Again = true
 	default:
 		x.begin(code)

@@ -40,8 +40,8 @@ func (x *execution) fireDue(before time.Time) bool {
 			return true
 		case !x.knows(next.at):
 			return false
-		case fired == events.MaxTurnEvents:
-			x.turn.Again = true
+		case fired == events.MaxTurnEvents, x.large(): // a later round fires the rest
+			x.turn.Again = x.turn.Again || x.turn.Question == nil
 			return false
 		}
 		x.fire(next.id)

@@ -22,6 +22,7 @@ type busy struct {
 	turn      *Turn
 	now       time.Time
 	watermark time.Time // see [Instance.SetWatermark]; zero: there is none
+	written   int64     // bytes of the turn's events
 }
 
 // busyWith is one for a turn, in one piece of memory with it.
@@ -51,18 +52,24 @@ type codeState struct {
 func (r *recorder) append(f events.Fact) (events.Event, effects) {
 	e := events.Event{ID: r.ledger.tail.lastID + 1, At: r.now, Fact: f}
 	inherited := r.ledger.tail.inherited > 0
-	before := r.ledger.usage()
+	before, bytes := r.ledger.usage(), r.ledger.tail.bytes
 	eff, err := r.ledger.apply(e)
 	if err != nil {
 		panic("round: the engine contradicts its own history: " + err.Error())
 	}
 	r.turn.add(r.ledger.info.Execution, e)
+	r.written += r.ledger.tail.bytes - bytes
 	r.noteOver(e, eff)
 	if !inherited {
 		r.addEffects(e, eff)
 		r.warnNear(before, r.ledger.usage())
 	}
 	return e, eff
+}
+
+// large reports whether the turn is as large as one commit should be.
+func (r *recorder) large() bool {
+	return r.written >= events.MaxTurnBytes || r.turn.events() >= events.MaxTurnEvents
 }
 
 // newRow writes the instance's row, given how its code stands.

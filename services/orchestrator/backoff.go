@@ -50,6 +50,26 @@ func (b batchLimits) cut(waiting []*decision) int {
 	return n
 }
 
+// heavyTurn is the size in bytes from which a turn makes its commit heavy: light turns do not wait
+// for it.
+const heavyTurn = 1 << 20
+
+// light takes from the waiting turns those that need not wait for a heavy commit, as many as fit.
+// Turns that the store has refused are not among them.
+func (b batchLimits) light(waiting []*decision) (taken, rest []*decision) {
+	events, bytes := 0, 0
+	for _, d := range waiting {
+		if len(taken) == b.turns || d.bytes >= heavyTurn || d.retry.alone > 0 || events+d.events > b.events ||
+			bytes+d.bytes > b.bytes {
+			rest = append(rest, d)
+			continue
+		}
+		taken = append(taken, d)
+		events, bytes = events+d.events, bytes+d.bytes
+	}
+	return taken, rest
+}
+
 // commitBackoff delays and shrinks commits after failures. Most often the store is the cause, and
 // the committer commits the same turns a little later. But one of the turns may be the cause, or
 // the size of the batch. So the batches are halved, in the end to single turns. A turn that the

@@ -16,7 +16,7 @@ const (
 	// is busy while the database waits for its disk or for the network.
 	maxCommits = 2
 	// secondFrom is the number of waiting turns from which a second commit begins. With fewer, it
-	// is cheaper to wait for the first and to commit more turns at once.
+	// is cheaper to wait for the first and to commit more turns at once, unless the first is heavy.
 	secondFrom = 48
 )
 
@@ -37,6 +37,7 @@ type turnPublisher interface {
 // committed is the outcome of a batch.
 type committed struct {
 	decisions []*decision
+	heavy     bool // one of its turns has heavyTurn bytes or more
 	result    history.Result
 	err       error
 
@@ -64,6 +65,7 @@ type committer struct {
 
 	waiting  []*decision
 	inFlight int
+	heavy    int // of the commits in flight
 	delayed  int // turns with a delay of their own
 	backoff  commitBackoff
 	group    groupCommit
@@ -79,13 +81,14 @@ func (c *committer) busy() bool { return c.inFlight+c.delayed+len(c.waiting) > 0
 func (c *committer) add(d *decision) { c.waiting = append(c.waiting, d) }
 
 // start commits waiting turns, if no commit is in flight, or if enough turns wait for a second one.
-// While commits fail, a single commit is in flight. At the end of the service, no commit is
-// delayed.
+// While a heavy commit is in flight, the second one takes light turns, however few: instances that
+// write much do not hold up the others. While commits fail, a single commit is in flight. At the
+// end of the service, no commit is delayed.
 func (c *committer) start(ctx context.Context, ending bool) {
 	switch n := len(c.waiting); {
 	case n == 0 || c.inFlight >= maxCommits:
 		return
-	case c.inFlight > 0 && (n < secondFrom || c.backoff.failing()):
+	case c.inFlight > 0 && (n < secondFrom && c.heavy == 0 || c.backoff.failing()):
 		return
 	case c.inFlight == 0 && !ending:
 		if left := c.group.left(n, time.Now()); left > 0 {
@@ -93,25 +96,25 @@ func (c *committer) start(ctx context.Context, ending bool) {
 			return
 		}
 	}
-	limits := c.limits
-	limits.turns = c.backoff.most(limits.turns)
-	n := limits.cut(c.waiting)
-	decisions := append([]*decision(nil), c.waiting[:n]...)
-	c.waiting = c.waiting[n:]
-	if len(c.waiting) == 0 {
-		c.waiting = nil
+	decisions := c.next()
+	if len(decisions) == 0 {
+		return
 	}
-	batch := history.Batch{Turns: make([]history.Decided, n)}
+	x := &committed{decisions: decisions}
+	batch := history.Batch{Turns: make([]history.Decided, len(decisions))}
 	delay := c.backoff.delay
 	if delay == 0 {
 		batch.Published = c.publisher.Kept() // not in a retry, so that it cannot fail because of their removal
 	}
 	for i, d := range decisions {
 		batch.Turns[i] = history.Decided{Turn: &d.turn, Messages: d.messages}
+		x.heavy = x.heavy || d.bytes >= heavyTurn
 	}
 	c.inFlight++
+	if x.heavy {
+		c.heavy++
+	}
 	go func() {
-		x := &committed{decisions: decisions}
 		x.begun, x.result, x.err = c.commit(ctx, batch, delay)
 		x.at = time.Now()
 		if x.err == nil {
@@ -123,6 +126,23 @@ func (c *committer) start(ctx context.Context, ending bool) {
 		c.measure(x)
 		c.done <- x
 	}()
+}
+
+// next takes the turns of the next commit from the waiting ones.
+func (c *committer) next() (decisions []*decision) {
+	limits := c.limits
+	limits.turns = c.backoff.most(limits.turns)
+	if c.heavy > 0 {
+		decisions, c.waiting = limits.light(c.waiting)
+		return decisions
+	}
+	n := limits.cut(c.waiting)
+	decisions = append([]*decision(nil), c.waiting[:n]...)
+	c.waiting = c.waiting[n:]
+	if len(c.waiting) == 0 {
+		c.waiting = nil
+	}
+	return decisions
 }
 
 // wakeAfter wakes the loop after a delay.
@@ -180,6 +200,9 @@ func (c *committer) publish(ctx context.Context, decisions []*decision, result h
 // land records that a batch is not in flight any more.
 func (c *committer) finish(x *committed) {
 	c.inFlight--
+	if x.heavy {
+		c.heavy--
+	}
 	c.group = groupCommit{ended: time.Now(), turns: len(x.decisions)}
 }
 

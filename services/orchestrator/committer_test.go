@@ -1,12 +1,15 @@
 package orchestrator
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // After a commit has failed, only its retry is in flight, however many turns wait.
@@ -85,5 +88,70 @@ func TestOnlyTheRefusedStartIsDropped(t *testing.T) {
 	dropped, rest := partStarts([]*item{former, letter, next, again}, "former")
 	if !slices.Equal(dropped, []*item{former, again}) || !slices.Equal(rest, []*item{letter, next}) {
 		t.Errorf("dropped %v, and decides %v again", dropped, rest)
+	}
+}
+
+// gate is a store whose commits end when the test lets them.
+type gate struct {
+	begun chan history.Batch
+	end   chan struct{} // of heavy commits
+}
+
+func (g gate) Commit(_ context.Context, b history.Batch) (history.Result, error) {
+	g.begun <- b
+	if len(b.Turns) == 1 && b.Turns[0].Turn.Instance == "heavy" {
+		<-g.end
+	}
+	return history.Result{Outcomes: make([]history.Outcome, len(b.Turns))}, nil
+}
+
+// nothing publishes nothing.
+type nothing struct{ turnPublisher }
+
+func (nothing) Kept() []history.OutboxKey { return nil }
+
+// While the commit of an instance that writes much is in flight, others are committed, however few
+// they are. Others that write much wait.
+func TestLightTurnsDoNotWaitForHeavyOnes(t *testing.T) {
+	store := gate{make(chan history.Batch, 10), make(chan struct{})}
+	c := &committer{limits: batchLimits{turns: 10, events: 100, bytes: 16 << 20}, timeout: time.Hour, store: store,
+		publisher: nothing{}, measure: func(*committed) {}, done: make(chan *committed, maxCommits)}
+	turn := func(instance string, bytes int) *decision {
+		return &decision{turn: round.Turn{Instance: instance}, events: 1, bytes: bytes}
+	}
+	for range 3 {
+		c.add(turn("heavy", 16<<20))
+	}
+	c.start(t.Context(), false)
+	<-store.begun
+	for range 3 { // one after the other, each in a commit of its own
+		c.add(turn("light", 1000))
+		c.start(t.Context(), false)
+		if b := <-store.begun; len(b.Turns) != 1 || b.Turns[0].Turn.Instance != "light" {
+			t.Fatalf("%d turns, the first of %s", len(b.Turns), b.Turns[0].Turn.Instance)
+		}
+		c.finish(<-c.done)
+	}
+	c.start(t.Context(), false)
+	if c.inFlight != 1 || len(c.waiting) != 2 {
+		t.Errorf("%d commits are in flight and %d turns wait; want one heavy turn of three", c.inFlight, len(c.waiting))
+	}
+	close(store.end)
+	c.finish(<-c.done)
+	c.start(t.Context(), false)
+	if b := <-store.begun; b.Turns[0].Turn.Instance != "heavy" {
+		t.Errorf("the next commit is of %s", b.Turns[0].Turn.Instance)
+	}
+	c.finish(<-c.done)
+}
+
+// A turn that the store has refused does not pass a heavy one: it is committed alone.
+func TestRefusedTurnsAreNotLight(t *testing.T) {
+	limits := batchLimits{turns: 2, events: 100, bytes: 1000}
+	refused := &decision{retry: turnRetry{alone: 1}}
+	a, b, c, heavy := &decision{bytes: 1}, &decision{bytes: 1}, &decision{bytes: 1}, &decision{bytes: heavyTurn}
+	taken, rest := limits.light([]*decision{heavy, refused, a, b, c})
+	if !slices.Equal(taken, []*decision{a, b}) || !slices.Equal(rest, []*decision{heavy, refused, c}) {
+		t.Errorf("takes %d turns and leaves %d", len(taken), len(rest))
 	}
 }
