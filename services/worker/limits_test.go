@@ -165,13 +165,32 @@ func TestOneSlotServesManyQueues(t *testing.T) {
 func TestQueuesShareTheSlots(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
-	const n = 300
-	for _, name := range []string{"echo", "other"} {
-		w.sendMany(n, events.Task{Activity: name, Input: codec.Payload(`"x"`)})
-	}
-	w.start(worker.Config{Slots: 4}, echoing(), other.Bind(func(_ context.Context, s string) (string, error) {
+	const n, slots = 300, 4
+	release, holds := make(chan struct{}), make(chan struct{}, slots)
+	hold := activity.Define[string, string]("hold")
+	w.start(worker.Config{Slots: slots}, echoing(), other.Bind(func(_ context.Context, s string) (string, error) {
+		return s, nil
+	}), hold.Bind(func(_ context.Context, s string) (string, error) {
+		holds <- struct{}{}
+		<-release
 		return s, nil
 	}))
+	names := []string{"echo", "other"}
+	for _, name := range names { // afterwards the worker receives from both queues
+		w.sendMany(1, events.Task{Activity: name, Input: codec.Payload(`"x"`)})
+		w.done()
+	}
+	w.sendMany(slots, events.Task{Activity: hold.Name(), Input: codec.Payload(`"x"`)})
+	for range slots {
+		<-holds
+	}
+	for _, name := range names {
+		w.sendMany(n, events.Task{Activity: name, Input: codec.Payload(`"x"`)})
+	}
+	close(release)
+	for range slots {
+		w.done()
+	}
 	var order []string
 	for range 2 * n {
 		instance, _ := w.done()
