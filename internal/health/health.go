@@ -60,7 +60,7 @@ func Serve(c Config) (*Server, error) {
 	}
 	listen, err := net.Listen("tcp", c.Address)
 	if err != nil {
-		return nil, fmt.Errorf("health: %w (choose another address)", err)
+		return nil, fmt.Errorf("health: %w (another process may listen there)", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /livez", check(c.Live))

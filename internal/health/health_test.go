@@ -100,7 +100,7 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("without a host it listens on %s: %v; want all addresses", s.Address(), err)
 	}
 	if _, err := health.Serve(health.Config{Address: s.Address()}); err == nil ||
-		!strings.Contains(err.Error(), "choose another address") {
+		!strings.Contains(err.Error(), "another process may listen there") {
 		t.Errorf("a taken address: %v", err)
 	}
 	if err := s.Close(); err != nil {

@@ -65,7 +65,7 @@ func (t *Printer) Line(e events.Event) string {
 	}
 	at := t.since(e.At)
 	if t.o.Absolute {
-		at = e.At.UTC().Format("2006-01-02 15:04:05.000")
+		at = clock(e.At)
 	}
 	mark := "  "
 	if events.FromOutside(e.Fact) {
@@ -74,9 +74,15 @@ func (t *Printer) Line(e events.Event) string {
 	return printable.Line(fmt.Sprintf("%9s  %3d  %s%s", at, e.ID, mark, t.words(e)))
 }
 
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }
+
 // since formats a time: seconds, and for long ones days, hours and minutes, too.
 func (t *Printer) since(at time.Time) string {
-	d := at.Sub(t.began)
+	return length(at.Sub(t.began))
+}
+
+// length formats a duration as since does.
+func length(d time.Duration) string {
 	if d < 100*time.Second {
 		return fmt.Sprintf("%.3fs", d.Seconds())
 	}
@@ -141,7 +147,7 @@ func (t *Printer) exchange(e events.Event) string {
 	switch f := e.Fact.(type) {
 	case *events.ActivityScheduled:
 		t.names[e.ID] = f.Name
-		return t.scheduled(f)
+		return t.scheduled(e.At, f)
 	case *events.ActivityBegun:
 		if f.Pending {
 			return fmt.Sprintf("%s is to be completed later by somebody else%s", t.name(f.Schedule), by(f.Worker))
@@ -157,7 +163,10 @@ func (t *Printer) exchange(e events.Event) string {
 		return fmt.Sprintf("attempt %d of the step %s has failed: %s", f.Attempt, f.Name, t.problem(f.Error))
 	case *events.TimerCreated:
 		t.names[e.ID] = "timer"
-		return "a timer is set to " + t.moment(f.FireAt)
+		if t.o.Absolute {
+			return "a timer is set to " + clock(f.FireAt)
+		}
+		return "a timer of " + length(f.FireAt.Sub(e.At)) + " is set"
 	case *events.TimerFired:
 		return t.name(f.Timer) + " is over"
 	case *events.EventAwaited:
@@ -182,7 +191,7 @@ func (t *Printer) exchange(e events.Event) string {
 	case *events.ChildFailed:
 		return fmt.Sprintf("the child %s has failed: %s", t.name(f.Schedule), t.problem(f.Error))
 	case *events.Launched:
-		return t.launched(f)
+		return t.launched(e.At, f)
 	case *events.Sent:
 		return fmt.Sprintf("it sends to the %s %s of %s: %s", f.To, f.Name, f.Instance, t.payload(f.Data))
 	default:
@@ -210,7 +219,7 @@ func (t *Printer) started(f *events.Started) string {
 	return s
 }
 
-func (t *Printer) scheduled(f *events.ActivityScheduled) string {
+func (t *Printer) scheduled(at time.Time, f *events.ActivityScheduled) string {
 	var where string
 	if f.Tag != "" {
 		where += ", by a worker with the tag " + f.Tag
@@ -220,24 +229,19 @@ func (t *Printer) scheduled(f *events.ActivityScheduled) string {
 	}
 	if f.Attempt > 1 {
 		s := fmt.Sprintf("%s is to be tried again, attempt %d", f.Name, f.Attempt)
-		if !f.NotBefore.IsZero() {
-			s += ", not before " + t.moment(f.NotBefore)
-		}
-		return s + where
+		return s + t.notBefore(at, f.NotBefore) + where
 	}
 	return fmt.Sprintf("%s is to be executed with %s%s", f.Name, t.payload(f.Input), where)
 }
 
 // launched describes a detached start with its options.
-func (t *Printer) launched(f *events.Launched) string {
+func (t *Printer) launched(at time.Time, f *events.Launched) string {
 	s := fmt.Sprintf("%s is started on its own: %s with %s%s", f.Instance, named(f.Name, f.Version),
 		t.payload(f.Input), t.attributes(f.Attributes))
 	for _, m := range f.Messages {
 		s += fmt.Sprintf(", message for the mailbox %s: %s", m.Mailbox, t.payload(m.Data))
 	}
-	if !f.NotBefore.IsZero() {
-		s += ", not before " + t.moment(f.NotBefore)
-	}
+	s += t.notBefore(at, f.NotBefore)
 	switch f.Conflict {
 	case events.RestartFinished:
 		s += ", also if one of the id has ended"
@@ -278,12 +282,15 @@ func (t *Printer) name(event int64) string {
 	return fmt.Sprint(event)
 }
 
-// moment formats a time for a line.
-func (t *Printer) moment(at time.Time) string {
-	if t.o.Absolute {
-		return at.UTC().Format("2006-01-02 15:04:05.000")
+// notBefore says by how long something is delayed, or until when.
+func (t *Printer) notBefore(at, until time.Time) string {
+	switch {
+	case until.IsZero():
+		return ""
+	case t.o.Absolute:
+		return ", not before " + clock(until)
 	}
-	return t.since(at)
+	return ", after a delay of " + length(until.Sub(at))
 }
 
 func (t *Printer) payload(p codec.Payload) string {

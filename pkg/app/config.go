@@ -316,7 +316,7 @@ func defaults(command Command) Config {
 		},
 	}
 	if command == Dev { // a developer reads them
-		c.Log.Level = slog.LevelWarn
+		c.Log.Level, c.Log.Payloads = slog.LevelWarn, true // the data is the developer's own
 		c.ShutdownTimeout = 5 * time.Second
 	}
 	return c

@@ -158,7 +158,7 @@ func (d *dialer) await(ctx context.Context, what string, try func(context.Contex
 		}
 		if reason := err.Error(); reason != said {
 			said = reason
-			d.log.Warn("waiting for "+what, "for", settings.FormatDuration(rest.Round(time.Second)), "error",
+			d.log.Warn("waiting for "+what+" at most", "for", settings.FormatDuration(rest.Round(time.Second)), "error",
 				oneLine(reason))
 		}
 		select {
