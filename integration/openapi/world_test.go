@@ -152,8 +152,8 @@ func newWorld(t *testing.T) *world {
 func accessFile(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("callers:\n")
-	for _, c := range []struct{ token, queues, more string }{{master, "'*'", ""}, {nobody, "none-of-these", ""},
-		{seldom, "'*'", "    rate: 0.5\n"}} {
+	for _, c := range []struct{ token, queues, more string }{{master, "'*'", "        start: ['*']\n"},
+		{nobody, "none-of-these", ""}, {seldom, "'*'", "    rate: 0.5\n"}} {
 		fmt.Fprintf(&b,
 			"  - name: %s\n    token_sha256: ['%x']\n    allow:\n      - queues: [%s]\n        permissions: "+
 				"[push, pop, look, manage]\n%s",
