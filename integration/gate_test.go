@@ -238,6 +238,9 @@ func (b gatedBroker) Release(ctx context.Context, session, who string) error {
 
 func (b gatedBroker) Put(ctx context.Context, key string, value []byte, ttl time.Duration) error {
 	group, _, _ := strings.Cut(key, "/")
+	if key == broker.KeyRecovered && string(value) != "true" {
+		group = "lost"
+	}
 	err := b.g.around("put", func() error { return b.world.Put(ctx, key, value, ttl) }, group)
 	if group == "task" {
 		b.g.once.Do(func() { close(b.g.noted) })

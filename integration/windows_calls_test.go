@@ -37,7 +37,7 @@ var otherCalls = map[string]string{
 	"ListTaskQueues": reads, "Schedules": reads, "Stats": reads,
 	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "TaskBacklog": reads,
 	"AckSubject": reads, "TaskAckWait": reads, "Tombstones": reads, "OldOutbox": reads,
-	"ValuesOf": reads,
+	"ValuesOf": reads, "LastUpdate": reads,
 
 	"Handle": serves, "HandleDiscovery": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,
 	"Prune": serves,

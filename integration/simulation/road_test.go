@@ -458,6 +458,11 @@ func (s storeOf) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) err
 	return s.reach(ctx, "remove outbox", func() error { return s.Store.RemoveOutbox(ctx, keys) })
 }
 
+func (s storeOf) LastUpdate(ctx context.Context, before time.Time) (at time.Time, err error) {
+	err = s.reach(ctx, "last update", func() error { at, err = s.Store.LastUpdate(ctx, before); return err })
+	return at, err
+}
+
 func (s storeOf) LeaseOverdue(ctx context.Context, t history.Lease) (list []history.Overdue, err error) {
 	err = s.reach(ctx, "lease overdue", func() error { list, err = s.Store.LeaseOverdue(ctx, t); return err })
 	return list, err

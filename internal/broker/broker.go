@@ -368,7 +368,8 @@ type KV interface {
 
 // The keys of [KV] that the services use. Users of the broker have permissions by group.
 const (
-	// KeyRecovered is set without a TTL once the broker has everything that it should have.
+	// KeyRecovered is set to "true" without a TTL once the broker has everything that it should
+	// have. During a recovery, it is the moment since when the broker may not have it.
 	KeyRecovered = "recovered"
 	// KeyAttempts is the group of the counts of attempts of quarantined messages, and KeyTask that
 	// of activity tasks.

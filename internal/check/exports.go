@@ -301,6 +301,7 @@ func fits(f history.Filter, i history.Info) bool {
 		(f.Parent == "" || i.Parent != nil && i.Parent.Instance == f.Parent) && (!f.RootsOnly || i.Parent == nil) &&
 		(f.CreatedAfter.IsZero() || !i.StartedAt.Before(f.CreatedAfter)) &&
 		(f.CreatedBefore.IsZero() || i.StartedAt.Before(f.CreatedBefore)) &&
+		(f.EndedAfter.IsZero() || i.Status.Ended() && !i.EndedAt.Before(f.EndedAfter)) &&
 		(f.EndedBefore.IsZero() || i.Status.Ended() && i.EndedAt.Before(f.EndedBefore))
 }
 

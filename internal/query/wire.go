@@ -52,6 +52,7 @@ type Filter struct {
 	Attributes    map[string]string `json:"attributes,omitempty"`
 	CreatedAfter  time.Time         `json:"created_after,omitzero"`
 	CreatedBefore time.Time         `json:"created_before,omitzero"`
+	EndedAfter    time.Time         `json:"ended_after,omitzero"`
 	EndedBefore   time.Time         `json:"ended_before,omitzero"`
 	RootsOnly     bool              `json:"roots_only,omitempty"`
 }

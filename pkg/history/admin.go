@@ -92,8 +92,9 @@ type Filter struct {
 	// CreatedAfter and CreatedBefore bound when the incarnation of the instance began: not before,
 	// and before.
 	CreatedAfter, CreatedBefore time.Time
-	// EndedBefore leaves out instances that have not ended, or ended later.
-	EndedBefore time.Time
+	// EndedAfter and EndedBefore leave out instances that have not ended, and bound when they did:
+	// not before, and before.
+	EndedAfter, EndedBefore time.Time
 	// RootsOnly leaves out children.
 	RootsOnly bool
 }
@@ -110,6 +111,9 @@ func (f Filter) Check() error {
 	}
 	if !f.CreatedAfter.IsZero() && !f.CreatedBefore.IsZero() && !f.CreatedAfter.Before(f.CreatedBefore) {
 		return errors.New("history: the filter's range of times is empty")
+	}
+	if !f.EndedAfter.IsZero() && !f.EndedBefore.IsZero() && !f.EndedAfter.Before(f.EndedBefore) {
+		return errors.New("history: the filter's range of ends is empty")
 	}
 	return nil
 }

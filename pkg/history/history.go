@@ -64,6 +64,7 @@ type Store interface {
 	Rounds
 	Outbox
 	Wakes
+	Updates
 	Reader
 	Remover
 	Audit
@@ -224,6 +225,13 @@ type Wakes interface {
 	// LeaseOverdue leases instances whose wake time has passed, oldest first within a
 	// shard, and postpones that time, so that others leave them alone until then.
 	LeaseOverdue(ctx context.Context, take Lease) ([]Overdue, error)
+}
+
+// Updates is what the recovery of a broker that has lost everything needs.
+type Updates interface {
+	// LastUpdate tells when the last turn before a moment was taken; zero if there was none. It
+	// reads all rows of instances.
+	LastUpdate(ctx context.Context, before time.Time) (time.Time, error)
 }
 
 // Lease is what a sweep leases, and until when.

@@ -22,6 +22,8 @@ type HealStore interface {
 	history.Rounds
 	history.Wakes
 	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
+	Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error)
+	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
 }
 
 // Healer publishes again what instances wait for and the broker has lost.
@@ -134,16 +136,17 @@ func (h *Healer) settled() (unsettled, bool) {
 const recent = 10 * time.Minute
 
 // All looks after all instances that have not ended, and those that may have said something just
-// before they did: after the broker has lost everything.
-func (h *Healer) All(ctx context.Context) (Healed, error) {
-	since := time.Now().Add(-recent)
+// before they did: after the broker has lost everything. The moment is the last one at which it had
+// everything.
+func (h *Healer) All(ctx context.Context, lost time.Time) (Healed, error) {
+	since := lost.Add(-recent)
 	running, err := h.each(ctx,
 		history.Filter{Statuses: []round.Status{round.Running, round.Suspended, round.Halted}}, since)
 	if err != nil {
 		return running, err
 	}
 	ended, err := h.each(ctx, history.Filter{Statuses: []round.Status{round.Completed, round.Failed, round.Cancelled,
-		round.Terminated}, CreatedAfter: since}, since)
+		round.Terminated}, EndedAfter: since}, since)
 	running.Instances += ended.Instances
 	running.Messages += ended.Messages
 	return running, err
@@ -246,6 +249,11 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 			}
 			healed.Instances++
 			list := h.outstanding(k, since)
+			former, err := h.former(ctx, k, since)
+			if err != nil {
+				return healed, later, err
+			}
+			list = append(list, former...)
 			messages = append(messages, list...)
 			of = append(of, slices.Repeat([]string{k.Instance}, len(list))...)
 		}
@@ -313,6 +321,65 @@ func (h *Healer) outstanding(k round.Known, since time.Time) []events.Message {
 		return messages
 	}
 	return append(messages, wake)
+}
+
+// former lists what the former executions of an instance have said since a moment. If the current
+// one began before it, all others had ended by then.
+func (h *Healer) former(ctx context.Context, k round.Known, since time.Time) (said []events.Message, err error) {
+	if since.IsZero() || k.Row.StartedAt.Before(since) {
+		return nil, nil
+	}
+	for to := k.Row.Execution - 1; to > 0; to -= healPage {
+		list, err := h.Store.Executions(ctx, k.Instance, max(0, to-healPage), int(min(to, healPage)))
+		if errors.Is(err, history.ErrNoInstance) {
+			return said, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look after former executions: %w", err)
+		}
+		for _, x := range slices.Backward(list) {
+			if x.Execution > to { // those before it were pruned
+				continue
+			}
+			if x.EndedAt.Before(since) {
+				return said, nil
+			}
+			former, err := h.saidBy(ctx, k, x, since)
+			if err != nil {
+				return nil, err
+			}
+			said = append(said, former...)
+		}
+	}
+	return said, nil
+}
+
+// saidBy lists what a former execution has said since a moment.
+func (h *Healer) saidBy(ctx context.Context, k round.Known, x history.ExecutionInfo,
+	since time.Time) ([]events.Message, error) {
+	former := round.Known{Instance: k.Instance, Row: round.Row{Execution: x.Execution, Incarnation: x.Incarnation,
+		Engine: x.Engine, Name: x.Name, Version: x.Version, Status: x.Status}}
+	if !round.CanRead(former.Row) {
+		return nil, nil // of a newer engine, which heals it
+	}
+	for last := int64(0); ; last = former.History[len(former.History)-1].ID {
+		page, err := h.Store.Events(ctx, k.Instance, x.Execution, last, history.Page{Limit: 1000}.Size())
+		if err != nil && !errors.Is(err, history.ErrNoInstance) {
+			return nil, fmt.Errorf("look after former executions: %w", err)
+		}
+		if len(page) == 0 {
+			break
+		}
+		former.History = append(former.History, page...)
+		if int64(len(former.History)) >= x.Events {
+			break
+		}
+	}
+	said, err := round.Unanswered(former, since)
+	if err != nil {
+		h.Log.With(about(former)...).Error("what an instance has said cannot be read", "error", err)
+	}
+	return said, nil
 }
 
 // about is what logs say of an instance.

@@ -28,7 +28,14 @@ func parked(status round.Status, facts ...events.Fact) round.Known {
 	}
 	return round.Known{Row: round.Row{Execution: 1, Incarnation: "incarnation", Engine: events.Engine, Name: "o",
 		Version: "1.0.0",
-		Status:  status, LastEvent: int64(len(list))}, History: list}
+		Status:  status, StartedAt: at, EndedAt: endOf(status, at), LastEvent: int64(len(list))}, History: list}
+}
+
+func endOf(status round.Status, at time.Time) time.Time {
+	if status.Ended() {
+		return at
+	}
+	return time.Time{}
 }
 
 func healer(b *fakeBroker, s *store) *outbox.Healer {
@@ -102,12 +109,72 @@ func TestHealAllRepeatsWhatWasSaidLately(t *testing.T) {
 		"long":    long,
 	}}
 	b := &fakeBroker{}
-	if _, err := healer(b, s).All(t.Context()); err != nil {
+	if _, err := healer(b, s).All(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(b.published)
 	want := []string{"rondo.internal_mailbox.q.x", "rondo.internal_start.o.tomorrow",
 		"rondo.internal_start.o.y", "rondo.wake.sweep.delayed", "rondo.wake.sweep.long", "rondo.wake.sweep.running"}
+	if !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+}
+
+// What counts is when something was said, and how long that was before the broker was lost: not
+// when its instance began, whether its execution has gone on as another one since, or when the
+// recovery begins.
+func TestHealAllCountsFromTheLoss(t *testing.T) {
+	lost := time.Now().Add(-time.Hour)
+	said := func(status round.Status, to string, before time.Duration) round.Known {
+		facts := []events.Fact{&events.Launched{Name: "o", Instance: to}}
+		if status.Ended() {
+			facts = append(facts, &events.Completed{})
+		}
+		k := parked(status, facts...)
+		for i := range k.History {
+			k.History[i].At = lost.Add(-before)
+		}
+		k.History[0].At = lost.Add(-24 * time.Hour)
+		k.Row.StartedAt, k.Row.EndedAt = k.History[0].At, endOf(status, lost.Add(-before))
+		return k
+	}
+	execution := func(n int64, k round.Known) round.Known {
+		k.Row.Execution = n
+		k.Row.StartedAt = k.History[1].At
+		return k
+	}
+	former := func(n int64, to string, before time.Duration) round.Known {
+		k := execution(n, said(round.Running, to, before))
+		k.History = append(k.History, events.Event{ID: 3, At: k.History[1].At, Fact: &events.ContinuedAsNew{}})
+		k.Row.LastEvent, k.Row.EndedAt = 3, k.History[1].At
+		return k
+	}
+	s := &store{known: map[string]round.Known{
+		"ended":      said(round.Completed, "of-ended", 9*time.Minute),
+		"ended-long": said(round.Completed, "of-ended-long", 11*time.Minute),
+		"runs":       said(round.Running, "of-runs", 9*time.Minute),
+		"runs-long":  said(round.Running, "of-runs-long", 11*time.Minute),
+		"rolls":      execution(250, said(round.Running, "of-rolls-250", time.Minute)),
+		"rolled":     execution(2, said(round.Completed, "of-rolled-2", time.Minute)),
+	}, former: map[string][]round.Known{"rolled": {former(1, "of-rolled-1", 9*time.Minute)}}}
+	for n := range int64(249) { // it was pruned, but for every fifth one
+		if at := 30 * time.Minute; n%5 == 4 {
+			if n == 4 || n > 239 {
+				at = 2 * time.Minute
+			}
+			s.former["rolls"] = append(s.former["rolls"], former(n, fmt.Sprint("of-rolls-", n), at))
+		}
+	}
+	b := &fakeBroker{}
+	if _, err := healer(b, s).All(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	b.published = slices.DeleteFunc(b.published, func(s string) bool { return strings.HasPrefix(s, "rondo.wake.") })
+	slices.Sort(b.published)
+	var want []string
+	for _, id := range []string{"ended", "rolled-1", "rolled-2", "rolls-244", "rolls-250", "runs"} {
+		want = append(want, "rondo.internal_start.o.of-"+id)
+	}
 	if !slices.Equal(b.published, want) {
 		t.Errorf("published %v, want %v", b.published, want)
 	}
@@ -130,7 +197,7 @@ func TestHealAllWaitsForTasksThatWerePassedDirectly(t *testing.T) {
 		}
 		ended := make(chan outcome, 1)
 		go func() {
-			healed, err := h.All(t.Context())
+			healed, err := h.All(t.Context(), time.Now())
 			ended <- outcome{healed, err}
 		}()
 		synctest.Wait()
@@ -170,7 +237,7 @@ func TestHealAllEndsWhileItWaits(t *testing.T) {
 		h.Settle = time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := h.All(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := h.All(ctx, time.Now()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it ended with %v", err)
 		}
 		if len(b.published) > 0 {
@@ -290,7 +357,7 @@ func TestHealAllStartsNothingForMessagesThatWereTaken(t *testing.T) {
 			&events.Completed{}),
 	}}
 	b := &fakeBroker{}
-	if _, err := healer(b, s).All(t.Context()); err != nil {
+	if _, err := healer(b, s).All(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"rondo.internal_start.o.unread"}; !slices.Equal(b.published, want) {

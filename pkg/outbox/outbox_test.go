@@ -88,6 +88,7 @@ type store struct {
 	entries []history.OutboxEntry
 	removed []int64
 	known   map[string]round.Known
+	former  map[string][]round.Known // the former executions, the first one first
 	overdue []string
 	err     error
 }
@@ -143,11 +144,33 @@ func (s *store) Load(_ context.Context, ids []string, admit func(string, round.R
 
 func (s *store) List(_ context.Context, f history.Filter, _ history.Page) (list history.InstanceList, err error) {
 	for id, k := range s.known {
-		if slices.Contains(f.Statuses, k.Row.Status) {
+		if slices.Contains(f.Statuses, k.Row.Status) && !k.Row.EndedAt.Before(f.EndedAfter) &&
+			!k.Row.StartedAt.Before(f.CreatedAfter) {
 			list.Instances = append(list.Instances, history.Info{Instance: id, Row: k.Row})
 		}
 	}
 	return list, nil
+}
+
+func (s *store) Executions(_ context.Context, id string, after int64,
+	limit int) (list []history.ExecutionInfo, _ error) {
+	for _, k := range s.former[id] {
+		if r := k.Row; r.Execution > after && len(list) < limit {
+			list = append(list, history.ExecutionInfo{Execution: r.Execution, Incarnation: r.Incarnation, Name: r.Name,
+				Version: r.Version, Engine: r.Engine, Status: r.Status, EndedAt: r.EndedAt, Events: r.LastEvent})
+		}
+	}
+	return list, nil
+}
+
+func (s *store) Events(_ context.Context, id string, execution, after int64, limit int) ([]events.Event, error) {
+	for _, k := range s.former[id] {
+		if k.Row.Execution == execution {
+			list := k.History[min(after, int64(len(k.History))):]
+			return list[:min(limit, len(list))], nil
+		}
+	}
+	return nil, history.ErrNoInstance
 }
 
 var silent = slog.New(slog.DiscardHandler)

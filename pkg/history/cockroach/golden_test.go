@@ -220,7 +220,7 @@ func (r *recorder) drive(t *testing.T, s *Store) {
 
 	all := history.Filter{
 		Statuses: []round.Status{round.Completed, round.Failed}, Name: "orders", Version: "1.0.0", RootsOnly: true,
-		CreatedAfter: crowdBegan, CreatedBefore: crowdNow, EndedBefore: crowdNow,
+		CreatedAfter: crowdBegan, CreatedBefore: crowdNow, EndedAfter: crowdBegan, EndedBefore: crowdNow,
 	}
 	with := func(f history.Filter, change func(*history.Filter)) history.Filter {
 		change(&f)
@@ -256,7 +256,8 @@ func (r *recorder) drive(t *testing.T, s *Store) {
 	_, _ = s.Prune(ctx, "x", history.Keep{Last: 2, EndedBefore: crowdNow})
 	_, deleteErr := s.Delete(ctx, []string{"x"}, history.Deletion{Force: true})
 	_, tidyErr := s.Tidy(ctx)
-	if err := errors.Join(deleteErr, tidyErr); err != nil {
+	_, updateErr := s.LastUpdate(ctx, crowdNow)
+	if err := errors.Join(deleteErr, tidyErr, updateErr); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -416,6 +416,7 @@ func fits(f history.Filter, id string, row round.Row, created time.Time) bool {
 		(f.Parent == "" || row.Parent != nil && f.Parent == row.Parent.Instance) &&
 		(!f.RootsOnly || row.Parent == nil) &&
 		!created.Before(f.CreatedAfter) && (f.CreatedBefore.IsZero() || created.Before(f.CreatedBefore)) &&
+		(f.EndedAfter.IsZero() || !row.EndedAt.IsZero() && !row.EndedAt.Before(f.EndedAfter)) &&
 		(f.EndedBefore.IsZero() || !row.EndedAt.IsZero() && row.EndedAt.Before(f.EndedBefore))
 }
 
@@ -463,6 +464,9 @@ func (w *world) filter() (f history.Filter) {
 	}
 	if some(5) {
 		f.EndedBefore = w.clock.Now().Add(time.Duration(w.r.IntN(100)) * time.Second)
+	}
+	if f.EndedBefore.IsZero() && some(5) {
+		f.EndedAfter = w.clock.Now().Add(time.Duration(w.r.IntN(100)) * time.Second)
 	}
 	f.RootsOnly = some(6)
 	return f

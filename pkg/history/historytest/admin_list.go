@@ -187,7 +187,7 @@ func testFilterCreated(t *testing.T, db *Database) {
 }
 
 // testFilterEnded: only instances that ended before the moment fit, and neither running ones nor
-// those that ended at that moment.
+// those that ended at that moment; or those that ended at a moment or later.
 func testFilterEnded(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.begin("early", "late", "runs", "again")
@@ -200,6 +200,11 @@ func testFilterEnded(t *testing.T, db *Database) {
 	s.lists(history.Filter{EndedBefore: Began.Add(time.Hour)}, "early", "late")
 	s.lists(history.Filter{EndedBefore: Began.Add(time.Hour), Statuses: []round.Status{round.Failed, round.Running}},
 		"late")
+	s.lists(history.Filter{EndedAfter: Began.Add(time.Minute)}, "early", "late")
+	s.lists(history.Filter{EndedAfter: Began.Add(time.Minute + time.Microsecond)}, "late")
+	s.lists(history.Filter{EndedAfter: Began.Add(time.Minute), EndedBefore: Began.Add(2 * time.Minute)}, "early")
+	s.lists(history.Filter{EndedAfter: Began, Statuses: []round.Status{round.Completed, round.Running}}, "early")
+	s.lists(history.Filter{EndedAfter: Began.Add(2*time.Minute + time.Microsecond)})
 }
 
 // testFilterImpossible: a text that no database could store fits no instance, and is not an error.

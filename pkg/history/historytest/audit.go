@@ -15,6 +15,7 @@ var auditTests = []test{
 	{"audit/values_of_several", auditValues},
 	{"audit/tombstones", auditTombstones},
 	{"audit/old_entries_are_seen_and_not_taken", auditOutbox},
+	{"audit/last_update", auditLastUpdate},
 }
 
 // auditValues: the values of many instances come at once, and those of a deleted one do not.
@@ -42,6 +43,26 @@ func auditValues(t *testing.T, db *Database) {
 	if got, err := s.ValuesOf(s.ctx(), nil); err != nil || len(got) != 0 {
 		t.Fatalf("the values of nobody: %v, %v", got, err)
 	}
+}
+
+// auditLastUpdate: the last turn before a moment counts, of whichever instance that is there.
+func auditLastUpdate(t *testing.T, db *Database) {
+	s := open(t, db)
+	at := func(seconds int) time.Time { return Began.Add(time.Duration(seconds) * time.Second) }
+	is := func(before, want time.Time) {
+		t.Helper()
+		if got := must[time.Time](s, "last update")(s.LastUpdate(s.ctx(), before)); !got.Equal(want) {
+			t.Errorf("before %v: %v, want %v", before, got, want)
+		}
+	}
+	is(at(100), time.Time{})
+	a := s.begin("a", "b", "deleted")
+	s.commit(a[0].At(at(10)).Note(), a[1].At(at(20)).Complete(`1`), a[2].At(at(30)).Complete(`1`))
+	s.delete("deleted")
+	is(at(100), at(20))
+	is(at(20).Add(time.Microsecond), at(20))
+	is(at(20), at(10))
+	is(Began.Add(-time.Hour), time.Time{})
 }
 
 // auditTombstones: a deleted instance has a tombstone until it begins again, or until the tombstone

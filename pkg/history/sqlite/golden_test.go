@@ -112,7 +112,7 @@ func (b *bench) listAll() {
 		{}, {Name: "orders"}, {IDs: []string{"x", "y"}}, {IDPrefix: "x"}, {Parent: "x"},
 		{Attributes: map[string]string{"customer": "c-7", "region": "eu"}},
 		{Statuses: []round.Status{round.Completed, round.Failed}, Name: "orders", Version: "1.0.0", RootsOnly: true,
-			CreatedAfter: from, CreatedBefore: to, EndedBefore: to},
+			CreatedAfter: from, CreatedBefore: to, EndedAfter: from, EndedBefore: to},
 	} {
 		if _, err := b.store.List(ctx, f, history.Page{Limit: 1}); err != nil {
 			b.Fatal(err)
@@ -125,7 +125,8 @@ func (b *bench) listAll() {
 	_, valuesErr := b.store.ValuesOf(ctx, []string{"x", "y"})
 	_, tombstonesErr := b.store.Tombstones(ctx, []string{"x", "y"})
 	_, outboxErr := b.store.OldOutbox(ctx, before, 10)
-	for _, err := range []error{valuesErr, tombstonesErr, outboxErr} {
+	_, updateErr := b.store.LastUpdate(ctx, before)
+	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, updateErr} {
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -297,17 +297,50 @@ func (k *Keeper) prune(ctx context.Context) error {
 	}
 }
 
-// recovered reports whether the broker has everything that it should have. If not, it is new, or
-// has lost everything.
+// recoveredValue is the value of the flag recovered while the broker has everything. Otherwise the
+// broker is new, or has lost everything, and a recovery that has begun leaves there since when: the
+// next one goes on with that if it dies. By then, there are turns of after the loss.
+const recoveredValue = "true"
+
+// recovered reports whether the broker has everything that it should have.
 func (k *Keeper) recovered(ctx context.Context) (bool, error) {
 	value, err := k.broker.Get(ctx, broker.KeyRecovered)
-	return value != nil, err
+	return string(value) == recoveredValue, err
+}
+
+// beginsWithin is how long after the broker has come back a recovery begins. Turns that are newer
+// may have been taken since.
+const beginsWithin = time.Minute
+
+// lost returns the last moment at which the broker had everything, as far as the database knows: it
+// may have been away since, for as long as no turn was taken.
+func (k *Keeper) lost(ctx context.Context) (time.Time, error) {
+	value, err := k.broker.Get(ctx, broker.KeyRecovered)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if at, err := time.Parse(time.RFC3339Nano, string(value)); err == nil {
+		return at, nil
+	}
+	before := time.Now().Add(-beginsWithin)
+	at, err := k.store.LastUpdate(ctx, before)
+	if err != nil {
+		return at, err
+	}
+	if at.IsZero() {
+		at = before
+	}
+	return at, k.setLost(ctx, at)
+}
+
+func (k *Keeper) setLost(ctx context.Context, at time.Time) error {
+	return k.broker.Put(ctx, broker.KeyRecovered, []byte(at.UTC().Format(time.RFC3339Nano)), 0)
 }
 
 // setRecovered sets the flag that the broker has everything. It has no TTL, so that it lasts as
 // long as the streams.
 func (k *Keeper) setRecovered(ctx context.Context) error {
-	return k.broker.Put(ctx, broker.KeyRecovered, []byte("true"), 0)
+	return k.broker.Put(ctx, broker.KeyRecovered, []byte(recoveredValue), 0)
 }
 
 // Begin sets the flag recovered if the database has no instances: such a broker has lost nothing.
@@ -323,11 +356,12 @@ func (k *Keeper) Begin(ctx context.Context) error {
 	return k.setRecovered(ctx)
 }
 
-// RecoverSoon removes the flag recovered, as if the broker were new: the next orchestrator that
-// checks the flag publishes the missing messages. It returns within what time that is.
+// RecoverSoon resets the flag recovered, as if the broker had lost something now: the next
+// orchestrator that checks the flag publishes the missing messages. It returns within what time
+// that is.
 func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err error) {
 	k.log.Info("somebody asks to look whether the broker has all that it should have")
-	return k.config.Every, k.broker.Delete(ctx, broker.KeyRecovered)
+	return k.config.Every, k.setLost(ctx, time.Now())
 }
 
 // recover publishes to a broker that has lost everything the messages that it should have. A new
@@ -348,7 +382,14 @@ func (k *Keeper) recover(ctx context.Context) error {
 		return err
 	}
 	return k.alone(recoverLease, func(ctx context.Context) error {
-		healed, err := k.healer.All(ctx)
+		if recovered, err := k.recovered(ctx); err != nil || recovered {
+			return err // another one has just done it
+		}
+		lost, err := k.lost(ctx)
+		if err != nil {
+			return err
+		}
+		healed, err := k.healer.All(ctx, lost)
 		if err != nil {
 			return err
 		}

@@ -78,6 +78,23 @@ func (a *Admin) Tombstones(ctx context.Context, instances []string) (tombstones 
 	return tombstones, nil
 }
 
+// LastUpdate implements [history.Updates].
+func (a *Admin) LastUpdate(ctx context.Context, before time.Time) (at time.Time, err error) {
+	defer a.observer.Begin("last_update").End(&err)
+	b := a.builder()
+	statement := "SELECT max(updated_at) FROM rondo_instances WHERE updated_at < " + b.TimeArg(before) + " AND " +
+		sqlrow.Alive
+	err = a.Read(ctx, "look for the last update", func(db sqlrow.DB) error {
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			var m sqlrow.Moment
+			err := r.Scan(&m)
+			at = m.Time
+			return err
+		}, statement, b.Args...)
+	})
+	return at, err
+}
+
 // OldOutbox implements [history.Audit].
 func (a *Admin) OldOutbox(ctx context.Context, before time.Time, limit int) (entries []history.OutboxEntry, err error) {
 	defer a.observer.Begin("old_outbox").End(&err)

@@ -55,7 +55,7 @@ func anySame(now, before []member) bool {
 }
 
 // mayDelete returns the reason, as an error, why a family must not be deleted; nil if it may be.
-func (a *Admin) mayDelete(ctx context.Context, db sqlrow.DB, instances []string, family []member,
+func (d dialect) mayDelete(ctx context.Context, db sqlrow.DB, instances []string, family []member,
 	how history.Deletion) error {
 	found := make(map[string]member, len(family))
 	for _, m := range family {
@@ -71,7 +71,7 @@ func (a *Admin) mayDelete(ctx context.Context, db sqlrow.DB, instances []string,
 		if _, together := found[m.parent]; m.parent == "" || together || how.Children {
 			continue
 		}
-		_, err := a.find(ctx, db, m.parent)
+		_, err := d.find(ctx, db, m.parent)
 		switch {
 		case err == nil:
 			bad = append(bad, fmt.Errorf("instance %q is the child of %q: %w", id, m.parent, history.ErrHasParent))

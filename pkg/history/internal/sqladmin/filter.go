@@ -15,7 +15,7 @@ import (
 // can fit.
 func normal(f history.Filter) (history.Filter, bool) {
 	f.Statuses = slices.Compact(slices.Sorted(slices.Values(f.Statuses)))
-	if !f.EndedBefore.IsZero() { // only ended instances have a time of their end, and they began no later
+	if !f.EndedAfter.IsZero() || !f.EndedBefore.IsZero() { // only ended instances have a time of their end
 		if len(f.Statuses) == 0 {
 			f.Statuses = round.Statuses()
 		}
@@ -23,6 +23,8 @@ func normal(f history.Filter) (history.Filter, bool) {
 		if len(f.Statuses) == 0 {
 			return f, false
 		}
+	}
+	if !f.EndedBefore.IsZero() { // they began no later
 		if f.CreatedBefore.IsZero() || f.EndedBefore.Before(f.CreatedBefore) {
 			f.CreatedBefore = f.EndedBefore
 		}
@@ -114,6 +116,9 @@ func (b *builder) ofInstance(f history.Filter, led string) []string {
 	}
 	if f.RootsOnly {
 		add("i.parent_instance IS NULL")
+	}
+	if !f.EndedAfter.IsZero() {
+		add("i.ended_at >= %s", b.TimeArg(f.EndedAfter))
 	}
 	if !f.EndedBefore.IsZero() {
 		add("i.ended_at < %s", b.TimeArg(f.EndedBefore))

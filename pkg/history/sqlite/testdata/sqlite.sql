@@ -89,8 +89,8 @@ LIMIT 100) c
 ----
 SELECT count(*) FROM (SELECT 1 FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 0 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND i.status NOT IN ('deleting', 'deleted'))) c
 ----
-SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5
-UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5
+SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at >= $5 AND i.ended_at < $6
+UNION ALL SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at >= $5 AND i.ended_at < $6
 LIMIT 100) c
 ----
 SELECT count(*) FROM (SELECT 1 FROM rondo_instances i WHERE i.name = $1 AND i.status = 'running' AND i.shard = 0 AND true
@@ -150,8 +150,8 @@ SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, 
 ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
 ORDER BY i.created_at DESC, i.instance DESC
 ----
-SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_incarnation, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
-UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at < $5 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_incarnation, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'completed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at >= $5 AND i.ended_at < $6 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.name = $1 AND i.status = 'failed' AND i.shard = 0 AND i.created_at >= $2 AND i.created_at < $3 AND i.version = $4 AND i.parent_instance IS NULL AND i.ended_at >= $5 AND i.ended_at < $6 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
 ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
 ORDER BY i.created_at DESC, i.instance DESC
 ----
@@ -213,6 +213,8 @@ SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_l
 SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_locks WHERE queue = $1 AND returned = FALSE ORDER BY expires_at LIMIT $2
 ----
 SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2
+----
+SELECT max(updated_at) FROM rondo_instances WHERE updated_at < $1 AND status NOT IN ('deleting', 'deleted')
 ----
 SELECT queue, state FROM rondo_job_queues WHERE queue > $1 ORDER BY queue LIMIT $2
 ----
