@@ -177,7 +177,8 @@ func TestQueuesShareTheSlots(t *testing.T) {
 	}))
 	names := []string{"echo", "other"}
 	for _, name := range names { // afterwards the worker receives from both queues
-		w.sendMany(1, events.Task{Activity: name, Input: codec.Payload(`"x"`)})
+		w.sendMany(1, events.Task{Activity: name, Input: codec.Payload(`"x"`),
+			Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: 3}})
 		w.done()
 	}
 	w.sendMany(slots, events.Task{Activity: hold.Name(), Input: codec.Payload(`"x"`)})
