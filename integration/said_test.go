@@ -48,6 +48,7 @@ func talkers() []orchestration.Binding {
 // does was done that long ago.
 func behind(c *orchestrator.Config) {
 	c.Clocks.Now = func() time.Time { return time.Now().Add(-15 * time.Minute) }
+	c.Clocks.MaxSkew = time.Hour
 }
 
 // invoiced loses the broker, and expects that invoices begin all the same.

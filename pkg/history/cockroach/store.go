@@ -382,7 +382,7 @@ func (s *Store) Ping(ctx context.Context) (err error) {
 
 // Now implements [history.Store].
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
-	defer s.db.observer.Begin("now").End(&err)
+	defer s.db.observer.Begin("clock").End(&err)
 	err = s.db.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
 	return now.UTC(), fail("read the clock of the database", class(err, false), err)
 }
