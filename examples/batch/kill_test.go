@@ -22,7 +22,7 @@ import (
 
 // ledgerVariable makes the test binary the program. It names the file in which the program notes
 // what it sends.
-const ledgerVariable = "RONDO_TEST_LEDGER"
+const ledgerVariable = "RONDO_EXAMPLE_LEDGER"
 
 func TestMain(m *testing.M) {
 	if ledger := os.Getenv(ledgerVariable); ledger != "" {

@@ -72,8 +72,8 @@ type Store interface {
 
 	// Ping reports whether the store answers.
 	Ping(ctx context.Context) error
-	// Now returns the time on the clock of the database.
-	Now(ctx context.Context) (time.Time, error)
+	// Clock returns the time on the clock of the database.
+	Clock(ctx context.Context) (time.Time, error)
 }
 
 // Observer is called at the end of each operation of a store. An operation is one call of a method

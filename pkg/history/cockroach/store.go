@@ -380,8 +380,8 @@ func (s *Store) Ping(ctx context.Context) (err error) {
 	return fail("reach the database", class(err, false), err)
 }
 
-// Now implements [history.Store].
-func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+// Clock implements [history.Store].
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	defer s.db.observer.Begin("clock").End(&err)
 	err = s.db.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
 	return now.UTC(), fail("read the clock of the database", class(err, false), err)

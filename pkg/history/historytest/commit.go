@@ -480,7 +480,7 @@ func cancelledBefore(t *testing.T, db *Database) {
 		"count":         func() error { _, err := s.CountOutbox(ctx, 10); return err },
 		"lease overdue": func() error { _, err := s.LeaseOverdue(ctx, take); return err },
 		"ping":          func() error { return s.Ping(ctx) },
-		"now":           func() error { _, err := s.Now(ctx); return err },
+		"clock":         func() error { _, err := s.Clock(ctx); return err },
 	}
 	for name, call := range calls {
 		if err := call(); err == nil || history.ClassOf(err) != history.Retry {

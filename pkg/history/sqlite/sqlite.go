@@ -400,8 +400,8 @@ func (s *Store) Ping(ctx context.Context) (err error) {
 	})
 }
 
-// Now implements [history.Store]. SQLite runs in this process, and has its clock.
-func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+// Clock implements [history.Store]. SQLite runs in this process, and has its clock.
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	defer s.db.observer.Begin("clock").End(&err)
 	if err := ctx.Err(); err != nil {
 		return now, fail("read the clock of the database", err)

@@ -254,7 +254,7 @@ func (k *Keeper) release(lease string) {
 // removeEnded removes instances that ended long ago, by the clock of the database, so that a
 // process with a wrong clock does not remove too many.
 func (k *Keeper) removeEnded(ctx context.Context) error {
-	now, err := k.store.Now(ctx)
+	now, err := k.store.Clock(ctx)
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (k *Keeper) removeEnded(ctx context.Context) error {
 
 // prune removes former executions.
 func (k *Keeper) prune(ctx context.Context) error {
-	now, err := k.store.Now(ctx)
+	now, err := k.store.Clock(ctx)
 	if err != nil {
 		return err
 	}
