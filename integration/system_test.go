@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -305,12 +304,10 @@ func (v *service) start() {
 		v.kill()
 		_ = v.wait() // it was killed
 	})
-	v.s.eventually("the orchestrator owns partitions", func() error {
-		if len(v.Owned()) == 0 && !v.broker.dead.Load() {
-			return errors.New("it owns none")
-		}
-		return nil
-	})
+	if !slowtest.Until(patience, func() bool { return len(v.Owned()) > 0 || v.broker.dead.Load() }) {
+		v.s.t.Fatalf("the orchestrator owns no partitions within %v (%v):\n%s", patience, v.Ready(context.Background()),
+			slowtest.Goroutines())
+	}
 }
 
 // end stops it in order.
