@@ -187,7 +187,8 @@ func (c scheduleCommands) checkStart(ctx context.Context, s client.Schedule) err
 	known, err := c.registered(ctx)
 	if err != nil {
 		fmt.Fprintln(c.problems, "no orchestrator answers, so name and input are not checked")
-		return nil //lint:ignore nilerr the schedule can be stored without one
+		//lint:ignore nilerr the schedule can be stored without one
+		return nil
 	}
 	versions, has := known[s.Orchestration]
 	switch {
@@ -204,7 +205,8 @@ func (c scheduleCommands) checkStart(ctx context.Context, s client.Schedule) err
 	switch {
 	case err != nil || !a.Known: // it is of another release
 		fmt.Fprintln(c.problems, "the orchestrator that answered does not have the code, so the input is not checked")
-		return nil //lint:ignore nilerr the schedule can be stored without an answer
+		//lint:ignore nilerr the schedule can be stored without an answer
+		return nil
 	case a.Problem != "":
 		return fmt.Errorf("each start of %s would fail: %s; %s", s.Orchestration, a.Problem, remedy)
 	}
