@@ -128,6 +128,7 @@ func (e *examination) streams(ctx context.Context, config natsbroker.Config) {
 	b, err := natsbroker.Connect(ctx, config)
 	if err == nil {
 		e.note("streams", fine, "", "streams, consumers and buckets are as they should be")
+		e.storage(ctx, b)
 		_ = b.Close() // nothing was done with it
 		return
 	}
@@ -138,6 +139,33 @@ func (e *examination) streams(ctx context.Context, config natsbroker.Config) {
 	}
 	e.note("streams", bad, "an orchestrator with --setup make, or `rondo migrate --streams`, makes what is missing",
 		"%s", strings.ReplaceAll(text, "\n", "; "))
+}
+
+// storage compares the streams that clients can fill with their bounds.
+func (e *examination) storage(ctx context.Context, b *natsbroker.Bus) {
+	inbox, dead, err := b.Uses(ctx)
+	if err != nil {
+		e.note("storage", look, "", "unknown: %v", err)
+		return
+	}
+	const mib = 1 << 20
+	switch left := inbox.MaxBytes - inbox.Bytes; {
+	case inbox.MaxBytes == 0:
+		e.note("storage", look, "`rondo migrate --streams` bounds it; or set --inbox-max-bytes",
+			"stream %s has no bound: messages of clients can take all storage of NATS", inbox.Name)
+	case left < mib:
+		e.note("storage", bad, "orchestrators make room by taking its messages; `rondo partitions` shows what waits",
+			"stream %s is full: NATS refuses messages beyond %d MiB", inbox.Name, inbox.MaxBytes/mib)
+	case left < inbox.MaxBytes/5:
+		e.note("storage", look, "are there enough orchestrators? `rondo partitions` shows what waits",
+			"stream %s has %d of %d MiB; NATS refuses messages when it is full", inbox.Name, inbox.Bytes/mib,
+			inbox.MaxBytes/mib)
+	}
+	if dead.MaxBytes > 0 && dead.MaxBytes-dead.Bytes < dead.MaxBytes/10 {
+		e.note("storage", look, "look at them with `rondo deadletters`, and drop or replay them",
+			"stream %s has %d of %d MiB: the oldest dead letters are dropped", dead.Name, dead.Bytes/mib,
+			dead.MaxBytes/mib)
+	}
 }
 
 func (e *examination) orchestrators(ctx context.Context) {

@@ -161,7 +161,7 @@ func checkVariables(t *testing.T, p Process, command app.Command) {
 // TestServicesAgreeAboutNATS compares the settings of streams in the parts of one system.
 func TestServicesAgreeAboutNATS(t *testing.T) {
 	shared := []string{"nats", "prefix", "partitions", "replicas", "max-payload", "inbox-ack-wait", "task-ack-wait",
-		"dead-letter-ttl",
+		"dead-letter-ttl", "inbox-max-bytes", "dead-letter-max-bytes",
 		"member-lease", "session-lease", "nats-domain", "nats-api-prefix"}
 	eachSet(t, func(t *testing.T, s set) {
 		said := map[string]string{}

@@ -190,7 +190,7 @@ type Backlog struct {
 // DeadLetters stores messages that could not be processed.
 type DeadLetters interface {
 	// StoreDeadLetter stores a message with the reason, and returns when it is stored. The caller
-	// acknowledges the delivery afterwards.
+	// acknowledges the delivery afterwards. The error wraps [ErrFull] if there is no room.
 	StoreDeadLetter(ctx context.Context, d Delivery, why Cause) error
 }
 
@@ -335,6 +335,9 @@ type Handovers interface {
 
 // ErrNoResponders reports that no process receives under a name or handles a method.
 var ErrNoResponders = errors.New("no responders")
+
+// ErrFull reports that the broker has no room for a message.
+var ErrFull = errors.New("the broker is full")
 
 // ErrPermission reports that the user of this connection lacks a permission of the broker.
 var ErrPermission = errors.New("permissions violation")

@@ -28,6 +28,8 @@ type Streams struct {
 	MaxPayload                int
 	InboxAckWait, TaskAckWait time.Duration
 	DeadLetterTTL             time.Duration
+	InboxMaxBytes             int64
+	DeadLetterMaxBytes        int64
 	MemberLease, SessionLease time.Duration
 }
 
@@ -42,6 +44,7 @@ func Broker(n NATS, s Streams) natsbroker.Config {
 
 		Prefix: s.Prefix, Setup: natsbroker.Make, Partitions: s.Partitions, Replicas: s.Replicas,
 		MaxPayload: s.MaxPayload, InboxAckWait: s.InboxAckWait, TaskAckWait: s.TaskAckWait,
+		InboxMaxBytes: s.InboxMaxBytes, DeadLetterMaxBytes: s.DeadLetterMaxBytes,
 		DeadLetterTTL: s.DeadLetterTTL, MemberLease: s.MemberLease, SessionLease: s.SessionLease,
 	}
 	if s.Verify {

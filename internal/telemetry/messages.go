@@ -13,14 +13,15 @@ import (
 type MessageMetrics struct {
 	reasons *first
 
-	receipts, redelivered, quarantined, handovers, dead *counter
-	receipt, byVerb, outcome, deadLettered              *labelled
+	receipts, redelivered, quarantined, handovers, dead, dropped *counter
+	receipt, byVerb, outcome, deadLettered                       *labelled
 }
 
 func (m *MessageMetrics) make(i *instruments) {
 	m.receipts, m.redelivered, m.quarantined = i.counter(MetricReceipts), i.counter(MetricRedeliveries),
 		i.counter(MetricQuarantined)
 	m.handovers, m.dead = i.counter(MetricHandovers), i.counter(MetricDeadLetters)
+	m.dropped = i.counter(MetricDeadLettersDropped)
 	m.receipt, m.byVerb = newLabelled(LabelVerb, LabelVerdict, LabelReason), newLabelled(LabelVerb)
 	m.outcome, m.deadLettered = newLabelled(LabelOutcome), newLabelled(LabelVerb, LabelReason)
 }
@@ -78,6 +79,14 @@ func (m *MessageMetrics) HandedOver(accepted bool) {
 func (m *MessageMetrics) DeadLettered(prefix, subject, reason string) {
 	if m != nil {
 		add(m.dead, 1, m.deadLettered.of(key{a: verbOf(prefix, subject),
+			b: m.reasons.of(deadReason(reason))}))
+	}
+}
+
+// DeadLetterDropped records that a message was dropped for want of room in the dead-letter stream.
+func (m *MessageMetrics) DeadLetterDropped(prefix, subject, reason string) {
+	if m != nil {
+		add(m.dropped, 1, m.deadLettered.of(key{a: verbOf(prefix, subject),
 			b: m.reasons.of(deadReason(reason))}))
 	}
 }

@@ -59,15 +59,16 @@ const (
 	MetricMessagesLimit     = "rondo.messages.limit"
 	MetricMessagesMost      = "rondo.messages.memory.limit"
 
-	MetricReceipts      = "rondo.receipts"
-	MetricRedeliveries  = "rondo.messages.redelivered"
-	MetricQuarantined   = "rondo.messages.quarantined"
-	MetricHandovers     = "rondo.messages.handed_over"
-	MetricDeadLetters   = "rondo.dead_letters"
-	MetricPartitionWait = "rondo.partition.waiting"
-	MetricPartitionHeld = "rondo.partition.held"
-	MetricPartitions    = "rondo.partitions.owned"
-	MetricMembers       = "rondo.orchestrators"
+	MetricReceipts           = "rondo.receipts"
+	MetricRedeliveries       = "rondo.messages.redelivered"
+	MetricQuarantined        = "rondo.messages.quarantined"
+	MetricHandovers          = "rondo.messages.handed_over"
+	MetricDeadLetters        = "rondo.dead_letters"
+	MetricDeadLettersDropped = "rondo.dead_letters.dropped"
+	MetricPartitionWait      = "rondo.partition.waiting"
+	MetricPartitionHeld      = "rondo.partition.held"
+	MetricPartitions         = "rondo.partitions.owned"
+	MetricMembers            = "rondo.orchestrators"
 
 	MetricOutboxEntries        = "rondo.outbox.entries"
 	MetricOutboxAge            = "rondo.outbox.age"
@@ -358,6 +359,8 @@ var described = []Described{
 		Help: "Messages that were handed over to an orchestrator that can take them: accepted, or refused by it."},
 	{Name: MetricDeadLetters, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb, LabelReason),
 		Help: "Messages that were dead-lettered."},
+	{Name: MetricDeadLettersDropped, Type: Counter, Unit: "{message}", Labels: labels(LabelVerb, LabelReason),
+		Help: "Messages that were dropped because NATS had no room for their dead letters."},
 	{Name: MetricPartitionWait, Type: Gauge, Unit: "{message}", Labels: labels(LabelPartition),
 		Help: "Messages that wait in a partition of this orchestrator."},
 	{Name: MetricPartitionHeld, Type: Gauge, Unit: "{message}", Labels: labels(LabelPartition),

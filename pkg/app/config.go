@@ -134,6 +134,11 @@ type Streams struct {
 	TaskAckWait time.Duration `setting:"task-ack-wait"`
 	// DeadLetterTTL is how long NATS keeps dead letters. Default: 30 days.
 	DeadLetterTTL time.Duration `setting:"dead-letter-ttl"`
+	// InboxMaxBytes bounds the stream RONDO, which refuses further messages, DeadLetterMaxBytes the
+	// stream RONDO_DEAD, which drops its oldest ones. Default: 0, the present bound; new streams
+	// get a quarter to half of what NATS can reserve, 32 GiB at most, and a quarter of that.
+	InboxMaxBytes      int64 `setting:"inbox-max-bytes"`
+	DeadLetterMaxBytes int64 `setting:"dead-letter-max-bytes"`
 	// MemberLease is the lease of an orchestrator: one that does not renew it counts as dead.
 	// Default: 3 seconds.
 	MemberLease time.Duration `setting:"member-lease"`

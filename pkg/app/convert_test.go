@@ -26,6 +26,7 @@ var arrivals = map[string]string{
 	"Streams.Prefix": "broker.Prefix", "Streams.Verify": "broker.Setup", "Streams.Partitions": "broker.Partitions",
 	"Streams.Replicas": "broker.Replicas", "Streams.MaxPayload": "broker.MaxPayload",
 	"Streams.InboxAckWait": "broker.InboxAckWait", "Streams.TaskAckWait": "broker.TaskAckWait",
+	"Streams.InboxMaxBytes": "broker.InboxMaxBytes", "Streams.DeadLetterMaxBytes": "broker.DeadLetterMaxBytes",
 	"Streams.DeadLetterTTL": "broker.DeadLetterTTL", "Streams.MemberLease": "broker.MemberLease",
 	"Streams.SessionLease": "broker.SessionLease worker.SessionLease",
 

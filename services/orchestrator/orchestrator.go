@@ -153,8 +153,8 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 func (o *Orchestrator) newPipeline() {
 	c, prefix, texts := &o.config, o.broker.Prefix(), texts{o.config.LogPayloads}
 	arrivals, returned, calls := newArrivals(), newReturned(), newCalls(o.background.lifetime)
-	dead := &deadLetters{by: c.ID, broker: o.broker, prefix: prefix, texts: texts, background: o.background,
-		metrics: c.Metrics.Messages(), log: o.log}
+	dead := &deadLetters{by: c.ID, now: time.Now, broker: o.broker, prefix: prefix, texts: texts,
+		background: o.background, metrics: c.Metrics.Messages(), log: o.log}
 	o.quarantine = newQuarantine(o.broker, c.StuckAfter, texts, o.background, o.log)
 	o.receiver = &receiver{prefix: prefix, ackWait: o.broker.InboxAckWait(), quarantineAfter: c.QuarantineAfter,
 		arrivals: arrivals, quarantine: o.quarantine, returned: returned, dead: dead,

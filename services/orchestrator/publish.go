@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -80,6 +81,7 @@ type deadLetters struct {
 	texts      texts
 	background *background
 	metrics    *telemetry.MessageMetrics
+	now        func() time.Time
 	log        *slog.Logger
 }
 
@@ -94,6 +96,10 @@ func (l *deadLetters) malformed(d broker.Delivery, detail string) {
 	l.store(d, broker.Cause{Reason: reasonMalformed, Detail: detail})
 }
 
+// keepUnstored is how old a message gets that cannot be stored as a dead letter because the broker
+// is full. Then it is dropped: it would keep the room that it waits for.
+const keepUnstored = 15 * time.Minute
+
 // store stores a message as a dead letter, and then acknowledges it.
 func (l *deadLetters) store(d broker.Delivery, why broker.Cause) {
 	why.By = l.by
@@ -101,6 +107,13 @@ func (l *deadLetters) store(d broker.Delivery, why broker.Cause) {
 		log := telemetry.LogAt(l.log, placeOf(d)).With(about(d)...)
 		log.Warn("message dead-lettered", "reason", why.Reason, "detail", l.texts.detail(why.Reason, why.Detail))
 		if err := l.broker.StoreDeadLetter(ctx, d, why); err != nil {
+			if errors.Is(err, broker.ErrFull) && l.now().Sub(d.StoredAt) > keepUnstored {
+				log.Error("dead letter dropped: the broker is full", "reason", why.Reason, "bytes", len(d.Body),
+					"error", err)
+				l.metrics.DeadLetterDropped(l.prefix, d.Subject, why.Reason)
+				d.Hold.Ack()
+				return
+			}
 			log.Warn("storing a dead letter failed; the message is redelivered", "error", err)
 			d.Hold.Nak(time.Second)
 			return

@@ -86,6 +86,8 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int,
 		MemberLease:  s.MemberLease,
 		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
 		Memory: testing.Short() && replicas == 0 && !s.Restarts,
+		// a hundred systems share the storage of the servers
+		InboxMaxBytes: -1, DeadLetterMaxBytes: -1,
 	}
 	js := rawJetStream(t, to)
 	t.Cleanup(func() { removeSystem(t, js, prefix) })

@@ -59,6 +59,11 @@ type Config struct {
 	InboxAckWait, TaskAckWait time.Duration
 	// DeadLetterTTL is how long NATS keeps dead letters. Default: 30 days.
 	DeadLetterTTL time.Duration
+	// InboxMaxBytes and DeadLetterMaxBytes bound the inbox and the dead letters. A full inbox
+	// refuses messages; a full dead-letter stream drops its oldest ones. Default: the present
+	// bounds; a new inbox gets a quarter to half of what NATS can reserve, 32 GiB at most, and the
+	// dead-letter stream a quarter of that. -1 sets no bound.
+	InboxMaxBytes, DeadLetterMaxBytes int64
 	// SessionLease is the lease of a worker for its sessions. Default: 30 seconds.
 	SessionLease time.Duration
 	// MemberLease is the lease of a member: a member that does not renew it counts as dead.

@@ -127,12 +127,36 @@ func (p *publisher) insist(ctx context.Context, messages []events.Wire,
 				p.log.Warn("NATS: what is missing could not be made", "error", err)
 			}
 		}
+		if full(err) && attempt >= fullAttempts && slices.ContainsFunc(failed, p.fromOutbox) {
+			return problem("publish", orFull(err))
+		}
 		messages = failed
 		if err := p.pause(ctx, attempt, err); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fullAttempts is how often messages of a commit, and dead letters, are published while there is no
+// room, which takes 1.5 s. Then those of a commit stay in the outbox, and a sweep publishes them:
+// the inbox would not become empty while commits wait for room in it.
+const fullAttempts = 5
+
+// fromOutbox reports whether a message may be left to its sender: a dead letter, or what only
+// orchestrators publish into the inbox.
+func (p *publisher) fromOutbox(w events.Wire) bool {
+	verb := p.verbOf(w.Subject)
+	_, internally := events.Origin(verb)
+	return internally || verb == deadVerb || events.Verb(verb) == events.VerbChild
+}
+
+// orFull adds [broker.ErrFull] to an error for want of room.
+func orFull(err error) error {
+	if full(err) {
+		return errors.Join(broker.ErrFull, err)
+	}
+	return err
 }
 
 // pause waits before the next attempt, and returns the error of the last one if there is none.
@@ -145,7 +169,7 @@ func (p *publisher) pause(ctx context.Context, attempt int, last error) error {
 	case <-time.After(delay):
 		return nil
 	case <-ctx.Done():
-		return problem("publish", errors.Join(context.Cause(ctx), last))
+		return problem("publish", errors.Join(context.Cause(ctx), orFull(last)))
 	case <-p.ctx.Done():
 		return problem("publish", errors.Join(nats.ErrConnectionClosed, last))
 	}
@@ -200,12 +224,8 @@ func permanent(err error) bool {
 	}
 	var api *jetstream.APIError
 	// The request is wrong; all other errors are about the state of the servers.
-	return errors.As(err, &api) && api.Code == 400 && api.ErrorCode != accountFull
+	return errors.As(err, &api) && api.Code == 400 && !full(err) // there may be room later
 }
-
-// accountFull is the code of the error that the limits of the account are reached. It is not
-// permanent: the operator can make room.
-const accountFull jetstream.ErrorCode = 10002
 
 // message builds the message to publish: the message itself, or one that makes NATS publish it
 // later.

@@ -68,6 +68,7 @@ func (r *resources) setUp(ctx context.Context) error {
 		max(time.Second, 2*r.plan.config.MemberLease))
 	is.sessions = s.bucket(ctx, r.names.sessions, "which worker has which session", r.plan.config.SessionLease)
 	is.kv = s.stream(ctx, r.plan.kvConfig())
+	s.bound(ctx, &is)
 	if is.inbox != nil {
 		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
 			s.partition(ctx, is.inbox, i)
@@ -236,6 +237,7 @@ func (s *setup) look(ctx context.Context, name string) (st jetstream.Stream, err
 func (p *plan) inboxConfig(n int) jetstream.StreamConfig {
 	c := p.streamConfig(p.inbox, "messages for instances", p.subject("*.*.*"), p.subject(anchorWord))
 	c.Retention = jetstream.WorkQueuePolicy
+	c.Discard = jetstream.DiscardNew
 	c.SubjectTransform = p.partitionTransform(n)
 	c.Metadata[partitionsKey] = strconv.Itoa(n)
 	return c
@@ -360,12 +362,8 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	if want.Replicas > 0 {
 		c.Replicas = want.Replicas
 	}
-	c.Metadata = make(map[string]string)
-	for k, v := range have.Metadata {
-		if !strings.HasPrefix(k, "_nats.") { // those are the server's own
-			c.Metadata[k] = v
-		}
-	}
+	c.Discard = want.Discard
+	c.Metadata = userMetadata(have.Metadata)
 	maps.Copy(c.Metadata, want.Metadata)
 	if have.Metadata[partitionsKey] != want.Metadata[partitionsKey] {
 		c.Metadata[changedKey] = time.Now().UTC().Format(time.RFC3339)
@@ -388,6 +386,17 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 		return nil
 	}
 	return next
+}
+
+// userMetadata copies metadata without that of the server.
+func userMetadata(have map[string]string) map[string]string {
+	out := make(map[string]string)
+	for k, v := range have {
+		if !strings.HasPrefix(k, "_nats.") {
+			out[k] = v
+		}
+	}
+	return out
 }
 
 // update changes a stream.
@@ -454,6 +463,7 @@ func different(have, want jetstream.StreamConfig) (out []string) {
 	}
 	compare("subjects", have.Subjects, want.Subjects)
 	compare("transform", transform(have.SubjectTransform), transform(want.SubjectTransform))
+	compare("discard policy", have.Discard, want.Discard)
 	compare("retention", have.Retention, want.Retention)
 	compare("window for duplicates", have.Duplicates, want.Duplicates)
 	compare("direct reading", have.AllowDirect, want.AllowDirect)
