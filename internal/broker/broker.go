@@ -319,6 +319,9 @@ type Membership interface {
 	Members() []Member
 	// Changed receives a value after each change.
 	Changed() <-chan struct{}
+	// Fault returns the reason why members that join later do not see this one, or nil. Failures
+	// count from one lease on.
+	Fault() error
 	// Leave removes the member at once.
 	Leave(ctx context.Context) error
 }

@@ -197,7 +197,7 @@ func startNATS(dir, address string, log *slog.Logger) (*embedded.Server, error) 
 			"the NATS server cannot listen at %s, because somebody does already: choose another address with "+
 				"--nats-listen", address)
 	}
-	s, err := embedded.Start(embedded.Options{Dir: dir, Listen: address, Logger: log})
+	s, err := embedded.Start(embedded.Options{Dir: dir, Listen: address, Logger: log, Heal: 2 * time.Second})
 	if err != nil {
 		return nil, fmt.Errorf("at %s, in %s: %w", address, dir, err)
 	}

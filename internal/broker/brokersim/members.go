@@ -98,6 +98,9 @@ func (m *membership) Members() []broker.Member {
 // Changed implements broker.Membership.
 func (m *membership) Changed() <-chan struct{} { return m.changed }
 
+// Fault implements broker.Membership.
+func (m *membership) Fault() error { return nil }
+
 // Leave implements broker.Membership.
 func (m *membership) Leave(ctx context.Context) error {
 	return m.c.do(ctx, "leave as "+m.self.ID, func() error {

@@ -37,8 +37,13 @@ type Options struct {
 	MaxPayload int32
 	// NoJetStream disables JetStream.
 	NoJetStream bool
+	// Heal is how often to look whether the server has failed to write, and to restart it once the
+	// directory has room again. 0: never. See heal.go.
+	Heal time.Duration
 	// Logger receives the server's warnings and errors; nil drops them.
 	Logger *slog.Logger
+
+	room func(dir string) error // tries whether there is room; nil: [tryRoom]
 }
 
 // Cluster makes a server one of several.
@@ -56,7 +61,9 @@ type Server struct {
 	s         *server.Server
 	options   Options
 	temporary bool // the directory goes with the server
+	closed    bool
 	log       *logger
+	ended     chan struct{} // closed when this run ends
 }
 
 // ready is the maximum time until a started server responds.
@@ -110,7 +117,10 @@ func (s *Server) run() error {
 	if !o.NoJetStream && !run.JetStreamEnabled() {
 		return stop(fmt.Errorf("it cannot keep streams in %q; is the directory writable?", opts.StoreDir))
 	}
-	s.s, s.log = run, log
+	s.s, s.log, s.ended = run, log, make(chan struct{})
+	if o.Heal > 0 {
+		go s.heal(s.ended, log)
+	}
 	if n := s.Recovered(); n > 0 && o.Logger != nil {
 		o.Logger.Info("NATS server: streams recovered after an unclean shutdown", "streams", n)
 	}
@@ -127,12 +137,27 @@ func (s *Server) run() error {
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.s.Shutdown()
-	s.s.WaitForShutdown()
+	s.closed = false
+	return s.restart()
+}
+
+func (s *Server) restart() error {
+	s.end()
 	if err := s.run(); err != nil {
 		return fmt.Errorf("embedded NATS server: %w", err)
 	}
 	return nil
+}
+
+// end stops the server, if it runs.
+func (s *Server) end() {
+	select {
+	case <-s.ended:
+	default:
+		close(s.ended)
+	}
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
 }
 
 func (s *Server) removeTemporary() {
@@ -259,8 +284,8 @@ func (s *Server) LeadsCluster() (leads bool, servers int) {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.s.Shutdown()
-	s.s.WaitForShutdown()
+	s.end()
+	s.closed = true
 	s.removeTemporary()
 	return nil
 }
@@ -272,6 +297,7 @@ type logger struct {
 
 	mu        sync.Mutex
 	recovered map[string]bool // streams, in the words of the server
+	unwritten bool            // the server has failed to write
 }
 
 // recovery are parts of the warnings with which a killed server reads its streams again. After each
@@ -307,9 +333,14 @@ func (l *logger) say(level slog.Level, format string, v []any) {
 
 // Noticef and the others implement server.Logger.
 func (l *logger) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-func (l *logger) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
 func (l *logger) Debugf(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
 func (l *logger) Tracef(format string, v ...any)  { l.say(slog.LevelDebug, format, v) }
+
+// Errorf implements server.Logger.
+func (l *logger) Errorf(format string, v ...any) {
+	l.noteUnwritten(fmt.Sprintf(format, v...))
+	l.say(slog.LevelError, format, v)
+}
 
 // Warnf implements server.Logger.
 func (l *logger) Warnf(format string, v ...any) {

@@ -82,8 +82,10 @@ type membership struct {
 	left    chan struct{} // closed when it must publish no more
 	silent  chan struct{} // closed when it publishes no more
 
-	mu    sync.Mutex
-	heard map[string]heard // by key
+	mu     sync.Mutex
+	heard  map[string]heard // by key
+	stored time.Time        // when the bucket has stored the last message
+	fault  error            // since then
 }
 
 type heard struct {
@@ -158,6 +160,27 @@ func (m *membership) bucket() (jetstream.KeyValue, error) {
 
 // say publishes that the member is alive.
 func (m *membership) say(ctx context.Context) error {
+	err := m.publish(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fault = err; err == nil {
+		m.stored = time.Now()
+	}
+	return err
+}
+
+// Fault implements broker.Membership.
+func (m *membership) Fault() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fault == nil || time.Since(m.stored) < m.members.lease {
+		return nil
+	}
+	return fmt.Errorf("NATS does not store in bucket %s since %s (if its disk was full, restart nats-server): %w",
+		m.members.names.members, m.stored.UTC().Format(time.RFC3339), m.fault)
+}
+
+func (m *membership) publish(ctx context.Context) error {
 	err := m.members.nc.Publish(m.members.subject(memberSays, m.key), m.said)
 	kv, err2 := m.bucket()
 	if err = errors.Join(err, err2); err != nil {

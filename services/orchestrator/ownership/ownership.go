@@ -260,6 +260,9 @@ func (w *Ownership) Ready() error {
 	case !w.known:
 		return errors.New("it has not seen yet which partitions there are")
 	}
+	if err := w.members.Fault(); err != nil {
+		return fmt.Errorf("others that start cannot see this orchestrator: %w", err)
+	}
 	return nil
 }
 

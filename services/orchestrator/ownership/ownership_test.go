@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -23,6 +24,7 @@ type changing struct {
 	looks  int
 	events []string
 	others []broker.Member
+	fault  error
 }
 
 func (c *changing) note(what string) {
@@ -35,6 +37,7 @@ func (c *changing) Join(context.Context, broker.Member) (broker.Membership, erro
 func (c *changing) Leave(context.Context) error                                    { return nil }
 func (c *changing) Changed() <-chan struct{}                                       { return c.changed }
 
+func (c *changing) Fault() error { return c.fault }
 func (c *changing) Members() []broker.Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,6 +93,19 @@ func TestPartitionsAreReadBeforeTheyAreAssigned(t *testing.T) {
 			end()
 			<-ended
 		})
+	}
+}
+
+// TestAMemberThatOthersCannotSeeIsNotReady: an orchestrator whose membership is not stored says so.
+func TestAMemberThatOthersCannotSeeIsNotReady(t *testing.T) {
+	c := &changing{}
+	w := &Ownership{members: c, known: true}
+	if err := w.Ready(); err != nil {
+		t.Error(err)
+	}
+	c.fault = errors.New("the disk is full")
+	if err := w.Ready(); !errors.Is(err, c.fault) {
+		t.Errorf("ready with %v", err)
 	}
 }
 
