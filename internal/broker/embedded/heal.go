@@ -51,6 +51,11 @@ func (s *Server) heal(ended chan struct{}, log *logger) {
 			break
 		}
 	}
+	s.mend(ended, log, tick.C)
+}
+
+// mend restarts the server until it runs, unless this run of it has ended in another way.
+func (s *Server) mend(ended chan struct{}, log *logger, pause <-chan time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.ended == ended && !s.closed {
@@ -61,7 +66,7 @@ func (s *Server) heal(ended chan struct{}, log *logger) {
 		}
 		log.say(slog.LevelError, "it cannot be restarted, trying again: %v", []any{err})
 		s.mu.Unlock()
-		<-tick.C
+		<-pause
 		s.mu.Lock()
 	}
 }

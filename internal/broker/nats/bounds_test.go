@@ -155,3 +155,47 @@ func TestAStreamIsNotCutWhenItIsBounded(t *testing.T) {
 		t.Errorf("%d messages are left of 20", n)
 	}
 }
+
+// TestTheTableOfSharedResourcesHasAllStreams compares the table in docs/operating.md with the
+// streams and buckets that exist, and with those that have a bound.
+func TestTheTableOfSharedResourcesHasAllStreams(t *testing.T) {
+	s := small(t)
+	b := natstest.Connect(t, s, natsbroker.Config{})
+	if err := b.PutSchedule(t.Context(), everySecond()); err != nil { // the bucket is made when it is needed
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "\n## Shared resources\n")
+	if !found {
+		t.Fatal("there is no table")
+	}
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := make(map[string]bool) // whether it has a bound in bytes
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		if name := strings.Trim(cells[0], "| `"); strings.Contains(cells[0], "RONDO") {
+			rows[name] = strings.Contains(cells[1], "max-bytes")
+		}
+	}
+	js := rawJetStream(t, s)
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		bounded, there := rows[name]
+		if !there {
+			t.Errorf("the table has no row for %s", name)
+		}
+		if is := streamInfo(t, t.Context(), js, name).Config.MaxBytes > 0; is != bounded {
+			t.Errorf("%s has a bound: %t; the table says %t", name, is, bounded)
+		}
+		delete(rows, name)
+	}
+	if err := names.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name := range rows {
+		t.Errorf("the table has a row for %s, which does not exist", name)
+	}
+}
