@@ -441,6 +441,24 @@ func instanceAlerts() []alert {
 			fine: []string{counter(telemetry.MetricDeadLetters, `verb="start",reason="unreadable"`, "3x60")},
 		},
 		{
+			name: "RondoDeadLettersDropped", critical: true, hold: 0,
+			expr: v.happened(telemetry.MetricDeadLettersDropped, by{space, verb, reason}) + " > 0",
+			summary: "{{ printf \"%.0f\" $value }} messages were dropped: {{ $labels.reason }}, and NATS had no " +
+				"room for dead letters",
+			description: "A {{ $labels.verb }} message could not be taken, and could not be dead-lettered for 15 " +
+				"minutes.",
+			means: "The storage of NATS is full. Messages that no instance can take are lost from then on.",
+			because: "Each one is a message that nobody can look at any more. It fires for 15 minutes after the " +
+				"last.",
+			look: []string{"overview: Dead letters", "storage-and-broker: Connections to NATS"},
+			do: []string{"Make room for NATS: `rondo doctor` shows how full its streams are.",
+				"`rondo deadletters drop` removes old dead letters. The log of the orchestrators has the subject of " +
+					"each message that was dropped."},
+			bad: []string{once(telemetry.MetricDeadLettersDropped, `verb="mailbox",reason="unknown_instance"`)},
+			fine: []string{counter(telemetry.MetricDeadLettersDropped, `verb="mailbox",reason="unknown_instance"`,
+				"3x60")},
+		},
+		{
 			name: "RondoPoison", hold: 0,
 			expr:        v.happened(telemetry.MetricOrchestrationPoison, by{space, orchestration}) + " > 0",
 			summary:     "an instance of {{ $labels.orchestration }} was failed because of a message",

@@ -112,8 +112,12 @@ func overview() board {
 					queries: one(v.sum(telemetry.MetricInstancesStuck, by{reason}), "{{reason}}")},
 				{title: "Dead letters", number: true, bad: 1, unit: inNumbers,
 					about: "Messages that were dead-lettered in the chosen time: see rondo " +
-						"deadletters.",
-					queries: rare(orZero(v.happened(telemetry.MetricDeadLetters, nil)), "")},
+						"deadletters. Dropped are those for which NATS had no room.",
+					queries: []query{
+						{expr: orZero(v.happened(telemetry.MetricDeadLetters, nil)), legend: "kept", rare: true},
+						{expr: orZero(v.happened(telemetry.MetricDeadLettersDropped, nil)), legend: "dropped",
+							rare: true},
+					}},
 				{title: "Poison", number: true, bad: 1, unit: inNumbers,
 					about: "Instances that were failed in the chosen time because a message for them was tried too " +
 						"often, and work that has killed its workers.",

@@ -33,3 +33,6 @@ func (b *Bus) Offered() int {
 	defer results.mu.Unlock()
 	return len(results.takers)
 }
+
+// ReconcileEvery sets the interval at which a receiver of partition 0 looks for missing parts.
+func (b *Bus) ReconcileEvery(d time.Duration) { b.inbox.lookEvery = d }

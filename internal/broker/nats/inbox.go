@@ -39,6 +39,7 @@ type inbox struct {
 	anchors *anchors
 
 	receivers receivers
+	lookEvery time.Duration // the interval of reconcile
 }
 
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,
@@ -46,7 +47,7 @@ func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *s
 	return &inbox{resources: r, reader: reader, results: results,
 		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
 		later:   &laterStore{resources: r, dead: dead},
-		anchors: &anchors{conn: r.conn}}
+		anchors: &anchors{conn: r.conn}, lookEvery: reconcileEvery}
 }
 
 // Receive implements broker.Inbox. If the partition is gone from the broker, Receive creates it
@@ -97,6 +98,9 @@ func (in *inbox) receive(ctx context.Context, l lane, partition int, take func(b
 	tending.Go(func() { r.takeOver(stop) })
 	tending.Go(func() { r.marks.lookAhead(stop) })
 	tending.Go(func() { r.marks.tell(stop) })
+	if partition == 0 && l == fromClients { // so that one of all receivers does it
+		tending.Go(func() { in.reconcile(stop, in.lookEvery) })
+	}
 	remove := in.receivers.add(r)
 	if l == ahead {
 		defer in.results.offer(partition, r.arriveDirect)()

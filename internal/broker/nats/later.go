@@ -135,6 +135,9 @@ func (f *forwarder) forward(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if gone(err) { // its consumer or its stream was removed
+			err = errors.Join(err, f.mend(ctx))
+		}
 		if failures%30 == 3 {
 			f.log.Warn("NATS: messages that are due cannot be forwarded; retrying", "stream",
 				f.names.later, "error", err)
