@@ -468,7 +468,7 @@ var rare = []string{
 	telemetry.MetricOrchestrationPoison, telemetry.MetricReplayedEvents, telemetry.MetricEvictions,
 	telemetry.MetricNearLimit, telemetry.MetricRedeliveries, telemetry.MetricQuarantined, telemetry.MetricHandovers,
 	telemetry.MetricOutboxSwept, telemetry.MetricOutboxHealed, telemetry.MetricActivityLimited,
-	telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady,
+	telemetry.MetricStoreErrors, telemetry.MetricLoads, telemetry.MetricReady, telemetry.MetricDeadLettersDropped,
 	telemetry.MetricJobsRequests, telemetry.MetricJobsDuration, telemetry.MetricJobs,
 	telemetry.MetricJobsDepth, telemetry.MetricJobsLocked, telemetry.MetricJobsDead, telemetry.MetricJobsOldest,
 }
