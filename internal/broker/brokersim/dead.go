@@ -31,7 +31,7 @@ func (c *deadLetters) StoreDeadLetter(ctx context.Context, d broker.Delivery, wh
 		why.Detail = strings.ReplaceAll(why.Detail, "\n", " ")
 		c.b.place++
 		l := broker.DeadLetter{Sequence: c.b.place, Subject: d.Subject, ID: id,
-			Header: maps.Clone(d.Header), Body: d.Body,
+			Header: broker.Carry(d.Header), Body: d.Body,
 			Why: why, StoredAt: d.StoredAt, DeadLetteredAt: c.b.now()}
 		delete(l.Header, events.HeaderMsgID)
 		if sizeOf(l.Header) > maxHeader {

@@ -550,6 +550,7 @@ func deadLetterStore(t *T) {
 	r := t.receive(b)
 	e := event(b, "i.1", "e1")
 	e.Header["Rondo-Version"] = []string{"2"}
+	e.Header["X"] = []string{"of no message of Rondo"}
 	t.publish(b, e, work(b, q, "i.2", "w1"))
 	why := broker.Cause{Reason: "poison", Detail: "it failed", By: "tester", Attempts: 7}
 	for _, g := range append([]got{r.next()}, t.takeWork(b, q, 1)...) {
@@ -559,7 +560,7 @@ func deadLetterStore(t *T) {
 	for i := range 3 {
 		d := broker.Delivery{Subject: b.Prefix() + ".event.e.x", Sequence: uint64(1000 + i),
 			StoredAt: time.Now().Add(time.Duration(i)), // no two deliveries have the same time
-			Header:   events.Header{"X": {strings.Repeat("x", 64<<10)}}}
+			Header:   events.Header{"Rondo-Attributes": {strings.Repeat("x", 64<<10)}}}
 		t.must(b.StoreDeadLetter(t.Context(), d, why))
 	}
 	all, err := c.DeadLetters(t.Context(), 0, 10)
@@ -622,9 +623,9 @@ func deadLetteredOdd(t *T) {
 		"weird": {Subject: b.Prefix() + ".event.e.a", Header: events.Header{"X": {"a\r\nNats-Msg-Id: b\x00\x7f",
 			"\xff\xfe"}, "Nats-Rollup": {"all"}, "Nats-Expected-Stream": {"other"}}, Body: []byte("x")},
 		"no headers": {Subject: b.Prefix() + ".event.e.b"},
-		"headers": {Subject: b.Prefix() + ".event.e.c", Header: events.Header{"X": {strings.Repeat("x", 64<<10)}},
+		"headers": {Subject: b.Prefix() + ".event.e.c", Header: events.Header{"Rondo-Attributes": {strings.Repeat("x", 64<<10)}},
 			Body: []byte("x")},
-		"body": {Subject: b.Prefix() + ".event.e.d", Header: events.Header{"X": {strings.Repeat("x", 60<<10)}},
+		"body": {Subject: b.Prefix() + ".event.e.d", Header: events.Header{"Rondo-Attributes": {strings.Repeat("x", 60<<10)}},
 			Body: make([]byte, 1<<20-60<<10)},
 		"elsewhere": {Subject: "other.event.e.i"},
 		"no shape":  {Subject: b.Prefix() + ".x"},

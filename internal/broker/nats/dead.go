@@ -42,15 +42,7 @@ type deadLetters struct {
 
 // StoreDeadLetter implements broker.DeadLetters.
 func (dl *deadLetters) StoreDeadLetter(ctx context.Context, d broker.Delivery, why broker.Cause) error {
-	h := nats.Header(maps.Clone(d.Header))
-	if h == nil {
-		h = nats.Header{}
-	}
-	for name := range h { // no header that the broker would act upon
-		if strings.HasPrefix(name, "Nats-") {
-			delete(h, name)
-		}
-	}
+	h := nats.Header(broker.Carry(d.Header))
 	set := func(name, value string) {
 		if value != "" {
 			h[name] = []string{printable(value)}
@@ -117,29 +109,31 @@ func (dl *deadLetters) DeadLetters(ctx context.Context, after uint64, limit int)
 
 // DeadLetter implements broker.DeadLetterStore.
 func (dl *deadLetters) DeadLetter(ctx context.Context, place uint64) (broker.DeadLetter, error) {
+	l, _, err := dl.read(ctx, place)
+	return l, err
+}
+
+// read returns a dead letter, and the subject under which it is stored.
+func (dl *deadLetters) read(ctx context.Context, place uint64) (l broker.DeadLetter, under string, err error) {
 	st, err := dl.deadStream()
 	if err != nil {
-		return broker.DeadLetter{}, err
+		return l, "", err
 	}
 	m, err := st.GetMsg(ctx, place)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return broker.DeadLetter{}, fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
+		return l, "", fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
 	}
 	if err != nil {
-		return broker.DeadLetter{}, problem("read a dead letter", err)
+		return l, "", problem("read a dead letter", err)
 	}
-	return dl.deadLetter(m), nil
+	return dl.deadLetter(m), m.Subject, nil
 }
 
 // deadLetter separates the message from the headers about its dead-lettering.
 func (dl *deadLetters) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
-	l := broker.DeadLetter{Sequence: m.Sequence, Header: events.Header{}, Body: m.Data, DeadLetteredAt: m.Time}
+	l := broker.DeadLetter{Sequence: m.Sequence, Header: broker.Carry(m.Header), Body: m.Data,
+		DeadLetteredAt: m.Time}
 	get := func(name string) string { return m.Header.Get(name) }
-	for name, values := range m.Header {
-		if !strings.HasPrefix(name, "Rondo-Dead-") && !strings.HasPrefix(name, "Nats-") {
-			l.Header[name] = values
-		}
-	}
 	attempts, _ := strconv.Atoi(get(HeaderDeadAttempts))
 	l.Why = broker.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
 		Attempts: attempts}
@@ -148,15 +142,21 @@ func (dl *deadLetters) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
 	return l
 }
 
-// Replay implements broker.DeadLetterStore.
+// Replay implements broker.DeadLetterStore. The letter is published with the permissions of the
+// operator, and a worker may store letters of tasks. So a letter replays as nothing but what the
+// subject under which it is stored says.
 func (dl *deadLetters) Replay(ctx context.Context, place uint64) error {
-	l, err := dl.DeadLetter(ctx, place)
+	l, under, err := dl.read(ctx, place)
 	if err != nil {
 		return err
 	}
 	if l.Lost {
 		return fmt.Errorf("number %d: its headers and its body were too large to be kept; it cannot be sent again",
 			place)
+	}
+	if dl.deadSubject(l.Subject) != under {
+		return fmt.Errorf("replay dead letter %d: it is stored under %s, and its header %s has %q: no service "+
+			"wrote it, so it is not replayed", place, under, HeaderDeadSubject, l.Subject)
 	}
 	h := events.Header(maps.Clone(l.Header))
 	if l.ID != "" {

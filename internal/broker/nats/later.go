@@ -219,10 +219,10 @@ func (f *forwarder) forwardBatch(ctx context.Context, batch []jetstream.Msg) err
 // forwarded returns the message to publish for a due one.
 func (f *forwarder) forwarded(m jetstream.Msg) events.Wire {
 	rest := strings.TrimPrefix(m.Subject(), f.subject(dueVerb)+".")
-	w := events.Wire{Subject: f.subject(rest), Header: events.Header{}, Body: m.Data()}
-	for name, values := range m.Headers() {
-		if !strings.HasPrefix(name, "Nats-") && name != headerSchedule && name != headerRevision {
-			w.Header[name] = values
+	w := events.Wire{Subject: f.subject(rest), Header: broker.Carry(m.Headers()), Body: m.Data()}
+	for _, name := range []string{headerNotBefore, headerAccepted} { // this process, or another one, has set them
+		if v := m.Headers()[name]; v != nil {
+			w.Header[name] = v
 		}
 	}
 	if f.goesThroughInbox(w.Subject) {

@@ -3,7 +3,6 @@ package natsbroker
 import (
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -133,11 +132,10 @@ func (n *names) dueOf(subject string) string {
 }
 
 // schedule builds the message that makes NATS publish another one, a second before its time because
-// NATS may be late.
+// NATS may be late. NATS acts on many headers of this message, so it has none but those that are
+// carried, and its own.
 func (n *names) schedule(w events.Wire, target, id string) *nats.Msg {
-	h := make(nats.Header, len(w.Header)+5)
-	maps.Copy(h, nats.Header(w.Header))
-	delete(h, nats.MsgIdHdr)
+	h := nats.Header(broker.Carry(w.Header))
 	if id != "" {
 		h[nats.MsgIdHdr] = []string{id}
 	}

@@ -199,13 +199,9 @@ func agrees(want *row, entry *jetstream.RawStreamMsg) bool {
 
 // enterSchedule stores the entry of a schedule, and removes earlier ones.
 func (ss *schedules) enterSchedule(ctx context.Context, st jetstream.Stream, key string, s *row) error {
-	m := &nats.Msg{Subject: ss.entrySubject(s.Schedule), Header: make(nats.Header, len(s.Message.Header)+6),
+	m := &nats.Msg{Subject: ss.entrySubject(s.Schedule), Header: nats.Header(broker.Carry(s.Message.Header)),
 		Data: s.Message.Body}
-	for k, v := range s.Message.Header {
-		m.Header[k] = v
-	}
-	delete(m.Header, nats.MsgIdHdr) // each message that NATS publishes is a new one
-	delete(m.Header, events.HeaderMsgID)
+	delete(m.Header, events.HeaderMsgID) // each message that NATS publishes is a new one
 	m.Header["Nats-Schedule"] = []string{s.Pattern}
 	m.Header["Nats-Schedule-Target"] = []string{ss.dueOf(s.Message.Subject)}
 	m.Header["Nats-Rollup"] = []string{"sub"}

@@ -154,11 +154,11 @@ func (l *laterStore) storeForLater(ctx context.Context, w *waiting) error {
 	if id != "" {
 		x = withHeader(x, events.HeaderMsgID, id)
 	}
-	x = withHeader(x, headerAccepted, w.accepted.String())
 	if first(x.Header, events.HeaderSent) == "" { // the moment of its copies would differ
 		x = withHeader(x, events.HeaderSent, time.UnixMicro(w.accepted.at).UTC().Format(time.RFC3339Nano))
 	}
 	m := l.schedule(x, l.dueOf(x.Subject), "later/"+w.accepted.String())
+	m.Header[headerAccepted] = []string{w.accepted.String()}
 	_, err := l.js.PublishMsg(ctx, m)
 	if err == nil || !permanent(err) {
 		return err

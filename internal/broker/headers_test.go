@@ -1,0 +1,63 @@
+package broker_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// TestMessagesKeepTheirHeaders compares the carried headers with those that messages have.
+func TestMessagesKeepTheirHeaders(t *testing.T) {
+	t.Parallel()
+	kept := broker.Carry(headersOfEvents(t))
+	for _, name := range []string{"Rondo-Receipt", "Rondo-Each"} {
+		if len(broker.Carry(map[string][]string{name: {"true"}})) != 1 {
+			t.Errorf("%s is lost", name)
+		}
+	}
+	// NATS acts on this one. The other one is for the message as it is published now: a task that is
+	// stored again gets that of its publisher.
+	lost := []string{events.HeaderNATSMsgID, events.HeaderDirectReply}
+	for name := range headersOfEvents(t) {
+		if _, keeps := kept[name]; keeps == slices.Contains(lost, name) {
+			t.Errorf("%s is kept: %t", name, keeps)
+		}
+	}
+}
+
+// headersOfEvents are the headers that package events defines.
+func headersOfEvents(t *testing.T) map[string][]string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "../../pkg/events/wire.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string][]string)
+	ast.Inspect(f, func(n ast.Node) bool {
+		s, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		for i, v := range s.Values {
+			if lit, ok := v.(*ast.BasicLit); ok && strings.HasPrefix(s.Names[i].Name, "Header") {
+				value, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[value] = []string{"x"}
+			}
+		}
+		return true
+	})
+	if len(all) < 25 {
+		t.Fatalf("only %d headers are found", len(all))
+	}
+	return all
+}
