@@ -22,8 +22,8 @@ func TestMessagesKeepTheirHeaders(t *testing.T) {
 			t.Errorf("%s is lost", name)
 		}
 	}
-	// NATS acts on this one. The other one is for the message as it is published now: a task that is
-	// stored again gets that of its publisher.
+	// NATS acts on this one. The other one is for the message as it is published now: a task that
+	// is stored again gets that of its publisher.
 	lost := []string{events.HeaderNATSMsgID, events.HeaderDirectReply}
 	for name := range headersOfEvents(t) {
 		if _, keeps := kept[name]; keeps == slices.Contains(lost, name) {

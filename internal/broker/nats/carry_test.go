@@ -41,7 +41,8 @@ func TestADelayedStartIsItsOwn(t *testing.T) {
 	const secret = "rondo.later.start.o.secret"
 	send("secret", time.Hour, nil)
 	natstest.Eventually(t, "the secret waits", func() bool {
-		has, err := b.Has(t.Context(), events.Wire{Subject: "rondo.start.o.secret", NotBefore: time.Now().Add(time.Hour)})
+		has, err := b.Has(t.Context(),
+			events.Wire{Subject: "rondo.start.o.secret", NotBefore: time.Now().Add(time.Hour)})
 		return err == nil && has && stored(t, t.Context(), js, "rondo", "RONDO_LATER") > 0
 	})
 	attacks := map[string]nats.Header{

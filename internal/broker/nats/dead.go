@@ -142,9 +142,9 @@ func (dl *deadLetters) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
 	return l
 }
 
-// Replay implements broker.DeadLetterStore. The letter is published with the permissions of the
-// operator, and a worker may store letters of tasks. So a letter replays as nothing but what the
-// subject under which it is stored says.
+// Replay implements broker.DeadLetterStore. It publishes with the permissions of the operator, and
+// a worker may store dead letters of tasks. So a dead letter must be stored under the subject that
+// belongs to its message.
 func (dl *deadLetters) Replay(ctx context.Context, place uint64) error {
 	l, under, err := dl.read(ctx, place)
 	if err != nil {
