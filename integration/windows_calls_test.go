@@ -39,7 +39,7 @@ var otherCalls = map[string]string{
 	"ListTaskQueues": reads, "Schedules": reads, "Stats": reads,
 	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "TaskBacklog": reads,
 	"AckSubject": reads, "TaskAckWait": reads, "Tombstones": reads, "OldOutbox": reads,
-	"ValuesOf": reads, "LastUpdate": reads,
+	"ValuesOf": reads, "LastUpdate": reads, "Identity": reads,
 
 	"Handle": serves, "HandleDiscovery": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,
 	"Prune": serves,
@@ -47,8 +47,10 @@ var otherCalls = map[string]string{
 	"OpenTaskQueue": "it makes a queue if there is none, and making it again changes nothing",
 	"Repair":        "it makes what is missing, and making it again changes nothing",
 	"HealSchedules": "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
-	"InProgress":    "a process that dies extends nothing: this is every window",
-	"Close":         "it comes after everything else",
+	"SetIdentity": "a process that dies around it leaves a count that the next one sees: see " +
+		"TestEachDeathIsSurvived of package identity",
+	"InProgress": "a process that dies extends nothing: this is every window",
+	"Close":      "it comes after everything else",
 	"Tidy": "it removes what nobody can see any more, and goes on where it was: see " +
 		"removal/interrupted_anywhere of historytest",
 	"DeleteEnded": "each is one transaction, and it goes on where it was",

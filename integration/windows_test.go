@@ -140,6 +140,8 @@ var windows = []window{
 	{name: "the flag of a recovery is set", at: at("after", "put", "recovered"), before: loseEverything, only: waiting},
 	{name: "a recovery was given back", at: at("after", "release"), before: loseEverything, only: waiting},
 
+	{name: "a count is in the database, and not in NATS", at: at("before", "put", "system"), only: waiting},
+	{name: "a count is in the database and in NATS", at: at("after", "put", "system"), only: waiting},
 	{name: "before it joins", at: at("before", "join")},
 	{name: "it has joined", at: at("after", "join")},
 	{name: "before it leaves", at: at("before", "leave"), during: tellToEnd, only: waiting},

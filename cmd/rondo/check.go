@@ -21,6 +21,7 @@ import (
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/internal/database"
 	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/app"
@@ -177,11 +178,12 @@ func (k *checking) database(cmd *cobra.Command) error {
 	k.at = s.forDatabase.Get(&config)
 	ctx, cancel := k.within(cmd.Context())
 	defer cancel()
+	var b *natsbroker.Bus
 	if !k.withoutNATS {
 		n := brokerConfig(&config)
 		n.Setup, n.Name, n.Logger = natsbroker.Use, "rondo check", slog.New(slog.DiscardHandler)
 		dial, stop := context.WithTimeout(ctx, dialFor)
-		b, err := natsbroker.Connect(dial, n)
+		b, err = natsbroker.Connect(dial, n)
 		stop()
 		if err != nil {
 			return fmt.Errorf("%w; --without-nats checks the database alone", notConnected(err))
@@ -194,8 +196,23 @@ func (k *checking) database(cmd *cobra.Command) error {
 	if err != nil {
 		return inTime(ctx, err)
 	}
-	err = k.check(ctx, store)
+	if err = k.belongTogether(ctx, store, b); err == nil {
+		err = k.check(ctx, store)
+	}
 	return errors.Join(err, store.Close())
+}
+
+// belongTogether refuses a database and NATS of different systems. Without the permission to read
+// what NATS says of that, it has to trust the addresses.
+func (k *checking) belongTogether(ctx context.Context, store history.Systems, b *natsbroker.Bus) error {
+	if b == nil {
+		return nil
+	}
+	err := identity.Check(ctx, store, b)
+	if identity.IsMismatch(err) {
+		return fmt.Errorf("database %s, NATS %s with prefix %s: %w", k.at, k.server, b.Prefix(), err)
+	}
+	return nil
 }
 
 // oneSystem finds the database if it is not named, and refuses two addresses that may belong to two

@@ -15,6 +15,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -197,6 +198,23 @@ func (e *examination) orchestrators(ctx context.Context) {
 	e.queues(s)
 }
 
+// system compares what the orchestrators say of their databases, by the ids of systems.
+func (e *examination) system(systems map[string][]string) {
+	var each []string
+	for id, orchestrators := range systems {
+		slices.Sort(orchestrators)
+		each = append(each, fmt.Sprintf("%s of %s", identity.Short(id), strings.Join(orchestrators, ", ")))
+	}
+	slices.Sort(each)
+	switch {
+	case len(each) == 1:
+		e.note("system", fine, "", "the database of the orchestrators and this NATS belong together")
+	case len(each) > 1:
+		e.note("system", bad, identity.Advice, "the orchestrators use databases of different systems: %s",
+			strings.Join(each, "; "))
+	}
+}
+
 // processes examines the answers of all processes to a discovery request.
 func (e *examination) processes(ctx context.Context) {
 	began := e.c.now()
@@ -210,8 +228,11 @@ func (e *examination) processes(ctx context.Context) {
 		e.note("processes", look, "", "they cannot be asked: %v", err)
 		return
 	}
-	workers, builds := 0, make(map[string][]string)
+	workers, builds, systems := 0, make(map[string][]string), make(map[string][]string)
 	for _, p := range all {
+		if p.System != "" {
+			systems[p.System] = append(systems[p.System], p.ID)
+		}
 		if p.Kind == client.KindWorker {
 			workers++
 		}
@@ -231,6 +252,7 @@ func (e *examination) processes(ctx context.Context) {
 				cmp.Or(u.Detail, u.Reason))
 		}
 	}
+	e.system(systems)
 	if workers == 0 {
 		e.note("workers", look, "start one: your program with `worker`; those in other languages need not answer",
 			"none answers")

@@ -27,7 +27,7 @@ var changingJSON = []struct {
 	find *regexp.Regexp
 	put  string
 }{
-	{regexp.MustCompile(`"(host|build|answered_by|owner|by|worker|trace|next|nats)": "[^"]*"`), `"$1": "…"`},
+	{regexp.MustCompile(`"(host|build|answered_by|owner|by|worker|trace|next|nats|system)": "[^"]*"`), `"$1": "…"`},
 	{regexp.MustCompile(`"version": "rondo [^"]*"`), `"version": "…"`},
 	{regexp.MustCompile(`"[^"\s]*-[0-9]+-[0-9a-f]{8}"`), `"…"`},
 	{regexp.MustCompile(`"id": "[^"]*-[0-9a-f]{8,10}"`), `"id": "…"`},

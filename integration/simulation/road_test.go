@@ -463,6 +463,22 @@ func (s storeOf) LastUpdate(ctx context.Context, before time.Time) (at time.Time
 	return at, err
 }
 
+func (s storeOf) Identity(ctx context.Context) (now history.System, err error) {
+	err = s.reach(ctx, "system", func() error { now, err = s.Store.Identity(ctx); return err })
+	now.Exclusive = false // other simulated processes use the same file
+	return now, err
+}
+
+func (s storeOf) SetIdentity(ctx context.Context, from history.System, id string,
+	beats int64) (now history.System, ok bool, err error) {
+	err = s.reach(ctx, "set system", func() error {
+		now, ok, err = s.Store.SetIdentity(ctx, from, id, beats)
+		return err
+	})
+	now.Exclusive = false
+	return now, ok, err
+}
+
 func (s storeOf) LeaseOverdue(ctx context.Context, t history.Lease) (list []history.Overdue, err error) {
 	err = s.reach(ctx, "lease overdue", func() error { list, err = s.Store.LeaseOverdue(ctx, t); return err })
 	return list, err

@@ -377,6 +377,8 @@ const (
 	// KeyRecovered is set to "true" without a TTL once the broker has everything that it should
 	// have. During a recovery, it is the moment since when the broker may not have it.
 	KeyRecovered = "recovered"
+	// KeySystem has the system that the broker belongs to: see package identity.
+	KeySystem = "system"
 	// KeyAttempts is the group of the counts of attempts of quarantined messages, and KeyTask that
 	// of activity tasks.
 	KeyAttempts = "attempts/"

@@ -36,6 +36,8 @@ type Process struct {
 	Host string `json:"host,omitempty"`
 	// Build names its binary.
 	Build string `json:"build,omitempty"`
+	// System is the system that its database and its broker are, if it has a database.
+	System string `json:"system,omitempty"`
 	// Began is when it began, and Now the time of its clock.
 	Began time.Time `json:"began"`
 	Now   time.Time `json:"now"`

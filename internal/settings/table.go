@@ -231,6 +231,9 @@ var sections = []section{
 	{"Migration", []Setting{
 		{Name: "check", of: migrating, Switch: true,
 			Help: "change nothing, and fail if something would have to be changed", kind: onOff()},
+		{Name: "adopt", of: migrating, Switch: true,
+			Help: "make the database and NATS one system from now on, whatever each belonged to; stop all " +
+				"orchestrators of both first", kind: onOff()},
 		{Name: "streams", of: migrating, Switch: true,
 			Help: "look after the streams, consumers and buckets in NATS, too, so that services can run with " +
 				"--setup verify", kind: onOff()},

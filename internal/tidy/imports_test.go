@@ -104,6 +104,7 @@ var packages = map[string]rule{
 	"internal/broker/brokertest": {imports: []string{"internal/racetest", "internal/slowtest", "pkg/events",
 		"internal/broker"}},
 
+	"internal/identity":  {imports: []string{"internal/broker", "pkg/history"}},
 	"internal/process":   {imports: []string{"internal/broker"}},
 	"internal/busclient": {imports: []string{"pkg/codec", "internal/broker", "pkg/history"}},
 	"pkg/outbox": {imports: []string{"internal/x/signal", "pkg/failure", "pkg/events", "pkg/round", "pkg/history",
@@ -125,7 +126,7 @@ var packages = map[string]rule{
 		"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/collectors",
 		"github.com/prometheus/client_golang/prometheus/promhttp",
 	}},
-	"services/orchestrator": {imports: []string{"internal/x/signal", "internal/x/backoff",
+	"services/orchestrator": {imports: []string{"internal/identity", "internal/x/signal", "internal/x/backoff",
 		"pkg/codec", "pkg/failure", "internal/awake", "pkg/events",
 		"pkg/round", "pkg/history",
 		"internal/broker", "pkg/outbox", "internal/query", "pkg/orchestration", "internal/telemetry",
@@ -160,7 +161,7 @@ var packages = map[string]rule{
 		"internal/busclient", "internal/database", "internal/devdir", "internal/settings", "internal/version",
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/sqlite",
 		"internal/broker", "internal/broker/nats", "internal/broker/embedded", "pkg/outbox", "pkg/client",
-		"internal/query", "internal/process",
+		"internal/query", "internal/process", "internal/identity",
 		"internal/jobs", "internal/jobpushed", "pkg/jobpush", "services/orchestrator", "services/jobs",
 		"services/worker",
 		"internal/telemetry",
@@ -200,7 +201,7 @@ var packages = map[string]rule{
 		"github.com/jackc/pgx/v5", "golang.org/x/sys/unix",
 	}},
 
-	"cmd/rondo": {imports: []string{"internal/x/printable", "pkg/codec", "pkg/failure",
+	"cmd/rondo": {imports: []string{"internal/identity", "internal/x/printable", "pkg/codec", "pkg/failure",
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/history", "internal/broker",
 		"internal/broker/nats", "internal/busclient", "pkg/client",
 		"internal/timeline", "internal/database", "internal/devdir", "internal/settings", "internal/version",
@@ -210,7 +211,7 @@ var packages = map[string]rule{
 		"github.com/spf13/pflag",
 	}},
 
-	"integration": {imports: []string{"integration/internal/hostile", "integration/internal/work",
+	"integration": {imports: []string{"internal/identity", "integration/internal/hostile", "integration/internal/work",
 		"services/orchestrator", "services/jobs", "services/worker", "internal/query",
 		"internal/jobs", "internal/jobpushed", "pkg/jobpush", "pkg/client"}},
 	"integration/chaos": {imports: []string{"integration/internal/hostile", "integration/internal/work",

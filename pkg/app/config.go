@@ -285,6 +285,9 @@ type Migration struct {
 	Check bool `setting:"check"`
 	// Streams creates or checks the streams in NATS, too. Default: false.
 	Streams bool `setting:"streams"`
+	// Adopt makes the database and NATS one system from now on, whatever each belonged to before.
+	// Default: false.
+	Adopt bool `setting:"adopt"`
 }
 
 // Defaults are the default settings of a command, changed by the parts that call [Configure].

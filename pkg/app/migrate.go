@@ -2,11 +2,14 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/database"
+	"github.com/rondo-run/rondo/internal/identity"
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/jobpush"
 )
 
@@ -19,19 +22,25 @@ func (a *App) migrate(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintln(a.config.Stdout, migrated(from, to))
-	if !a.config.Migration.Streams {
+	adopt := a.config.Migration.Adopt && !a.config.Migration.Check
+	if !a.config.Migration.Streams && !adopt {
 		return nil
 	}
 	c := brokerConfig(&a.config)
 	c.Setup = natsbroker.Make
 	if a.config.Migration.Check {
 		c.Setup = natsbroker.Verify
+	} else if !a.config.Migration.Streams {
+		c.Setup = natsbroker.Use
 	}
 	b, err := d.connectNATS(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = b.Close() }() // every request was answered
+	if err := a.migrateSystem(ctx, d, b, adopt); err != nil || !a.config.Migration.Streams {
+		return err
+	}
 	needed := []broker.TaskQueueName{{Tag: jobpush.Tag, Activity: jobpush.Activity}}
 	for _, tag := range tagNames(a.config.Worker.Tags) {
 		for _, name := range a.code.activities.Names() {
@@ -50,6 +59,34 @@ func (a *App) migrate(ctx context.Context) error {
 	}
 	fmt.Fprintf(a.config.Stdout, "the streams of %s are as they are needed\n", c.Prefix)
 	return nil
+}
+
+// migrateSystem checks that the database and NATS belong together, or makes them.
+func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, adopt bool) error {
+	store, err := d.openStore(ctx, a.config.database())
+	if err != nil {
+		return err
+	}
+	if adopt {
+		var now history.System
+		if now, err = identity.Adopt(ctx, store, b); err == nil {
+			at := a.Addresses()
+			fmt.Fprintf(a.config.Stdout, "%s and NATS at %s (prefix %s) are one system from now on, %s\n", at.Database,
+				at.NATS, at.Prefix, identity.Short(now.ID))
+		}
+	} else {
+		err = a.named(identity.Check(ctx, store, b))
+	}
+	return errors.Join(err, store.Close())
+}
+
+// named adds the addresses to the error that a database and NATS do not belong together.
+func (a *App) named(err error) error {
+	if !identity.IsMismatch(err) {
+		return err
+	}
+	at := a.Addresses()
+	return fmt.Errorf("database %s, NATS %s with prefix %s: %w", at.Database, at.NATS, at.Prefix, err)
 }
 
 // migrateTables migrates the tables, or checks them. It returns their versions before and after.

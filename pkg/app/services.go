@@ -86,7 +86,8 @@ func (a *App) newOrchestrator(b *natsbroker.Bus, store opened) (group, jobs.Stor
 		return nil, nil, err
 	}
 	beside, queues, err := a.bridges(b, o, store.Queues())
-	return append(group{{name: "orchestrator", id: o.ID(), run: o.Run, live: o.Live, ready: o.Ready}}, beside...),
+	run := func(ctx context.Context) error { return a.named(o.Run(ctx)) }
+	return append(group{{name: "orchestrator", id: o.ID(), run: run, live: o.Live, ready: o.Ready}}, beside...),
 		queues, err
 }
 

@@ -157,6 +157,8 @@ type Process struct {
 	Host string `json:"host,omitempty"`
 	// Build names its binary.
 	Build string `json:"build,omitempty"`
+	// System is the id that the database and NATS of an orchestrator have in common.
+	System string `json:"system,omitempty"`
 	// Began is when it began, and Now the time of its clock.
 	Began time.Time `json:"began"`
 	Now   time.Time `json:"now"`
@@ -256,7 +258,7 @@ func systemOf(x query.System) SystemStatus {
 }
 
 func processOf(p process.Process) Process {
-	out := Process{Kind: p.Kind, ID: p.ID, Host: p.Host, Build: p.Build, Began: p.Began, Now: p.Now,
+	out := Process{Kind: p.Kind, ID: p.ID, Host: p.Host, Build: p.Build, System: p.System, Began: p.Began, Now: p.Now,
 		Problem: p.Problem, Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) })}
 	if w := p.Works; w != nil {
 		out.Works = &Works{Draining: w.Draining, Slots: w.Slots, Used: w.Used, Tags: w.Tags, Activities: w.Activities,

@@ -65,6 +65,7 @@ type Store interface {
 	Outbox
 	Wakes
 	Updates
+	Systems
 	Reader
 	Remover
 	Audit
@@ -232,6 +233,28 @@ type Updates interface {
 	// LastUpdate tells when the last turn before a moment was taken; zero if there was none. It
 	// reads all rows of instances.
 	LastUpdate(ctx context.Context, before time.Time) (time.Time, error)
+}
+
+// Systems is what keeps a database from being used with a broker that is not its own. The broker
+// keeps the same id and count, and orchestrators compare them.
+type Systems interface {
+	// Identity returns the system that the database belongs to.
+	Identity(ctx context.Context) (System, error)
+	// SetIdentity replaces the id and the count, and returns what the database has then. It reports
+	// false, and changes nothing, if they are not those of from any more.
+	SetIdentity(ctx context.Context, from System, id string, beats int64) (now System, ok bool, err error)
+}
+
+// System is a database and a broker that belong together.
+type System struct {
+	// ID names it. It is empty in a database that no orchestrator has used yet.
+	ID string
+	// Beats counts how often an orchestrator has seen that the database and the broker agree, and
+	// BeatAt is when it did last, on the clock of the database.
+	Beats  int64
+	BeatAt time.Time
+	// Exclusive says that no process but this one can write to the database now.
+	Exclusive bool
 }
 
 // Lease is what a sweep leases, and until when.

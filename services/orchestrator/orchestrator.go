@@ -51,11 +51,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
@@ -111,6 +113,7 @@ type Orchestrator struct {
 	values     *valueReader
 	gauges     *report.Gauges
 	clock      *clock
+	system     *identity.Watch
 
 	running atomic.Bool
 	began   time.Time
@@ -211,6 +214,8 @@ func (o *Orchestrator) newHelpers() {
 		Has:        c.Round.Code.Has,
 		Background: o.background.do, Metrics: c.Metrics, Logger: o.log,
 	})
+	o.system = identity.New(identity.Config{Store: o.store, Broker: o.broker, Every: 2 * c.Sweep.Every,
+		Beats: func() bool { return slices.Contains(o.own.Owned(), 0) }, Lost: o.keeper.LostSince, Log: o.log})
 	o.gauges = &report.Gauges{
 		Every: c.MeasureEvery, Members: o.own, Backlogs: o.broker, Store: o.store, Metrics: c.Metrics, Logger: o.log,
 		Process: report.Process{
@@ -238,7 +243,10 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 		return fmt.Errorf("orchestrator: %w", err)
 	}
 	o.log.Info("the orchestrator has begun", "orchestrations", o.config.Round.Code.Names())
-	<-ctx.Done()
+	if err = o.system.Run(ctx); err != nil {
+		o.log.Error("the orchestrator ends", "error", err)
+		return fmt.Errorf("orchestrator: %w", errors.Join(err, stop()))
+	}
 	o.log.Info("the orchestrator ends")
 	return stop()
 }
@@ -247,6 +255,9 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error) {
 	if err := o.store.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("the database does not answer: %w", err)
+	}
+	if err := o.system.Join(ctx); err != nil { // BEFORE anything of the database is published
+		return nil, err
 	}
 	if err := o.keeper.Begin(ctx); err != nil {
 		o.log.Warn("whether the broker is new could not be seen; looking later", "error", err)
@@ -288,7 +299,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		return nil, err
 	}
 	answers, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
-		Began: o.began, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
+		Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
 		CheckStart: o.config.Round.CheckStart, Logger: o.log})
 	if err != nil {
 		_ = stop()

@@ -182,6 +182,7 @@ func statementsTo(t *testing.T, to flavour) []string {
 	few := dialect
 	few.Shards = 2
 	s.Admin = sqladmin.New(few, r, nil, options.Now, s.committer.ids.key)
+	s.Systems = sqladmin.NewSystems(few, r, nil, options.Now)
 	ctx := t.Context()
 	a := historytest.NewActor("x")
 	turn := historytest.Sends(historytest.Together(a.Start(), a.Set("a", "1"), a.Remove("b")), "m", "y")
@@ -257,7 +258,9 @@ func (r *recorder) drive(t *testing.T, s *Store) {
 	_, deleteErr := s.Delete(ctx, []string{"x"}, history.Deletion{Force: true})
 	_, tidyErr := s.Tidy(ctx)
 	_, updateErr := s.LastUpdate(ctx, crowdNow)
-	if err := errors.Join(deleteErr, tidyErr, updateErr); err != nil {
+	_, systemErr := s.Identity(ctx)
+	_, _, setErr := s.SetIdentity(ctx, history.System{}, "x", 1)
+	if err := errors.Join(deleteErr, tidyErr, updateErr, systemErr, setErr); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -54,7 +54,7 @@ func TestARoleThatMayNotChangeTables(t *testing.T) {
 	conn := connect(t, address)
 	role, limited := asRole(t, conn, address, "secret")
 	for _, table := range strings.Fields(
-		"schema instances history executions values attributes outbox marks job_queues " +
+		"schema system instances history executions values attributes outbox marks job_queues " +
 			"jobs job_locks job_keys") {
 		execute(t, conn, "GRANT SELECT, INSERT, UPDATE, DELETE ON rondo_"+table+" TO "+role)
 	}

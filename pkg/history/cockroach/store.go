@@ -137,6 +137,7 @@ func (o Options) withDefaults() Options {
 // contract each; what they have in common is the database and the marks.
 type Store struct {
 	*sqladmin.Admin
+	*sqladmin.Systems
 	*loader
 	*committer
 	*outbox
@@ -179,7 +180,8 @@ func (f flavour) String() string {
 }
 
 // dialect is how both databases differ from others.
-var dialect = sqlrow.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE"}
+var dialect = sqlrow.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE",
+	Clock: "clock_timestamp()"}
 
 // Open connects to the database at an address like
 // postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up
@@ -234,6 +236,7 @@ func newStore(db *database, marks *marks, options Options, clock func() time.Tim
 	ids := &outboxIDs{marks, int16(rand.N(history.Shards)), rand.Uint64, options.Now}
 	return &Store{
 		Admin:     sqladmin.New(dialect, db, db.observer, options.Now, ids.key),
+		Systems:   sqladmin.NewSystems(dialect, db, db.observer, options.Now),
 		loader:    loader,
 		committer: &committer{db, loader, marks, ids, prepared, options.SingleStatement},
 		outbox:    &outbox{db, marks, options.Now},

@@ -3,6 +3,8 @@ package historytest
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ var auditTests = []test{
 	{"audit/tombstones", auditTombstones},
 	{"audit/old_entries_are_seen_and_not_taken", auditOutbox},
 	{"audit/last_update", auditLastUpdate},
+	{"system/is_set_by_one_process", systemIsSetOnce},
 }
 
 // auditValues: the values of many instances come at once, and those of a deleted one do not.
@@ -63,6 +66,52 @@ func auditLastUpdate(t *testing.T, db *Database) {
 	is(at(20).Add(time.Microsecond), at(20))
 	is(at(20), at(10))
 	is(Began.Add(-time.Hour), time.Time{})
+}
+
+// systemIsSetOnce: of several processes that replace the same system, one does, and all read what
+// it has set.
+func systemIsSetOnce(t *testing.T, db *Database) {
+	s := open(t, db)
+	read := func() history.System { return must[history.System](s, "system")(s.Identity(s.ctx())) }
+	first := read()
+	if first.ID != "" || first.Beats != 0 {
+		t.Fatalf("a new database belongs to %+v", first)
+	}
+	var wait sync.WaitGroup
+	var won atomic.Int64
+	for i := range int64(4) {
+		wait.Go(func() {
+			now, ok, err := s.SetIdentity(s.ctx(), first, fmt.Sprint("system-", i), i)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case ok && (now.ID != fmt.Sprint("system-", i) || now.Beats != i):
+				t.Errorf("system-%d was set, and it is %+v", i, now)
+			case ok:
+				won.Add(1)
+			case now.ID == "":
+				t.Errorf("nothing was set, and it is %+v", now)
+			}
+		})
+	}
+	wait.Wait()
+	set := read()
+	if won.Load() != 1 || set.ID == "" || set.BeatAt.IsZero() {
+		t.Fatalf("%d processes have set the system, and it is %+v", won.Load(), set)
+	}
+	clock := must[time.Time](s, "clock")(s.Clock(s.ctx()))
+	if set.BeatAt.After(clock) || clock.Sub(set.BeatAt) > time.Hour {
+		t.Errorf("it was set at %v, and the clock of the database says %v", set.BeatAt, clock)
+	}
+	stale := set
+	stale.Beats--
+	if now, ok, err := s.SetIdentity(s.ctx(), stale, "other", 9); ok || err != nil || now != set {
+		t.Errorf("replaced another count: %+v, %v, %v", now, ok, err)
+	}
+	if now, ok, err := s.SetIdentity(s.ctx(), set, set.ID, set.Beats+1); !ok || err != nil ||
+		now.Beats != set.Beats+1 || now != read() {
+		t.Errorf("one more beat: %+v, %v, %v", now, ok, err)
+	}
 }
 
 // auditTombstones: a deleted instance has a tombstone until it begins again, or until the tombstone

@@ -481,6 +481,8 @@ func cancelledBefore(t *testing.T, db *Database) {
 		"lease overdue": func() error { _, err := s.LeaseOverdue(ctx, take); return err },
 		"ping":          func() error { return s.Ping(ctx) },
 		"clock":         func() error { _, err := s.Clock(ctx); return err },
+		"identity":      func() error { _, err := s.Identity(ctx); return err },
+		"set identity":  func() error { _, _, err := s.SetIdentity(ctx, history.System{}, "x", 1); return err },
 	}
 	for name, call := range calls {
 		if err := call(); err == nil || history.ClassOf(err) != history.Retry {

@@ -126,7 +126,9 @@ func (b *bench) listAll() {
 	_, tombstonesErr := b.store.Tombstones(ctx, []string{"x", "y"})
 	_, outboxErr := b.store.OldOutbox(ctx, before, 10)
 	_, updateErr := b.store.LastUpdate(ctx, before)
-	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, updateErr} {
+	_, systemErr := b.store.Identity(ctx)
+	_, _, setErr := b.store.SetIdentity(ctx, history.System{}, "x", 1)
+	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, updateErr, systemErr, setErr} {
 		if err != nil {
 			b.Fatal(err)
 		}

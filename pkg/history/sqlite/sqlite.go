@@ -127,7 +127,7 @@ var ErrReadOnly = errors.New("the database was opened read-only; only the proces
 
 // dialect is the dialect of plain statements for SQLite. There is nothing to lock: no other
 // connection writes during a transaction.
-var dialect = sqlrow.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }}
+var dialect = sqlrow.Dialect{Shards: 1, Time: func(t time.Time) any { return t.UnixMicro() }, Exclusive: true}
 
 var errClosed = errors.New("the store is closed")
 
@@ -145,6 +145,7 @@ const (
 // each.
 type Store struct {
 	*sqladmin.Admin
+	*sqladmin.Systems
 	*loader
 	*committer
 	*outbox
@@ -199,6 +200,7 @@ func Open(ctx context.Context, path string, options Options) (_ *Store, err erro
 	c := &committer{db: db, step: step, now: options.Now}
 	s := &Store{
 		Admin:     sqladmin.New(dialect, db, db.observer, options.Now, c.entry),
+		Systems:   sqladmin.NewSystems(dialect, db, db.observer, options.Now),
 		loader:    &loader{db},
 		committer: c,
 		outbox:    &outbox{db, options.Now},

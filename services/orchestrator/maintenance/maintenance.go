@@ -333,6 +333,22 @@ func (k *Keeper) lost(ctx context.Context) (time.Time, error) {
 	return at, k.setLost(ctx, at)
 }
 
+// LostSince has the missing messages published, as if the broker had lost something at a moment. A
+// recovery that has begun goes on with the earlier moment.
+func (k *Keeper) LostSince(ctx context.Context, since time.Time) error {
+	value, err := k.broker.Get(ctx, broker.KeyRecovered)
+	if err != nil {
+		return err
+	}
+	if at, err := time.Parse(time.RFC3339Nano, string(value)); err == nil && at.Before(since) {
+		return nil
+	}
+	if value == nil {
+		return nil // it has lost everything, and a recovery finds out since when
+	}
+	return k.setLost(ctx, since)
+}
+
 func (k *Keeper) setLost(ctx context.Context, at time.Time) error {
 	return k.broker.Put(ctx, broker.KeyRecovered, []byte(at.UTC().Format(time.RFC3339Nano)), 0)
 }

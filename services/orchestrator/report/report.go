@@ -28,7 +28,9 @@ type Broker interface {
 type Config struct {
 	ID, Build string
 	Began     time.Time
-	Members   Members
+	// System returns the id of the system.
+	System  func() string
+	Members Members
 	// Ready returns the reason why the orchestrator is not ready, or nil.
 	Ready func(ctx context.Context) error
 	// Recover has the orchestrators check what the broker has, and returns within what time.
@@ -68,7 +70,8 @@ const presenting = time.Second
 
 // present describes this process, in answer to a discovery request.
 func (r *Reporter) present(ctx context.Context) process.Process {
-	p := process.Process{Kind: process.Orchestrator, ID: r.config.ID, Build: r.config.Build, Began: r.config.Began}
+	p := process.Process{Kind: process.Orchestrator, ID: r.config.ID, Build: r.config.Build, Began: r.config.Began,
+		System: r.config.System()}
 	ctx, cancel := context.WithTimeout(ctx, presenting)
 	defer cancel()
 	if err := r.config.Ready(ctx); err != nil {

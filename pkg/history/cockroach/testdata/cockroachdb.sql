@@ -183,6 +183,15 @@ CREATE TABLE IF NOT EXISTS rondo_job_keys (
 ----
 CREATE INDEX IF NOT EXISTS rondo_job_keys_by_expiry ON rondo_job_keys (queue, expires_at)
 ----
+CREATE TABLE IF NOT EXISTS rondo_system (
+	id      INT8 PRIMARY KEY,
+	beats   INT8 NOT NULL,
+	beat_at TIMESTAMPTZ NOT NULL,
+	system  TEXT NOT NULL
+)
+----
+INSERT INTO rondo_system (id, beats, beat_at, system) VALUES (1, 0, now(), '') ON CONFLICT (id) DO NOTHING
+----
 WITH won AS (INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::INT8[], $10::BOOL[], $11::TEXT[], $12::TEXT[], $13::BYTEA[], $14::BYTEA[], $15::BYTEA[], $16::INT8[], $17::INT8[], $18::INT8[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[], $22::TIMESTAMPTZ[], $23::TIMESTAMPTZ[]) AS w(shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
@@ -733,3 +742,7 @@ SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES 
 DELETE FROM rondo_instances WHERE (shard, instance) IN (VALUES (7, CAST($1 AS TEXT))) AND created_at < $2
 ----
 SELECT max(updated_at) FROM rondo_instances WHERE updated_at < $1 AND status NOT IN ('deleting', 'deleted')
+----
+SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
+----
+UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = clock_timestamp() WHERE id = 1 AND system = CAST($3 AS TEXT) AND beats = $4

@@ -187,6 +187,15 @@ CREATE TABLE IF NOT EXISTS rondo_job_keys (
 ----
 CREATE INDEX IF NOT EXISTS rondo_job_keys_by_expiry ON rondo_job_keys (queue, expires_at)
 ----
+CREATE TABLE IF NOT EXISTS rondo_system (
+	id      INT8 PRIMARY KEY,
+	beats   INT8 NOT NULL,
+	beat_at TIMESTAMPTZ NOT NULL,
+	system  TEXT NOT NULL
+)
+----
+INSERT INTO rondo_system (id, beats, beat_at, system) VALUES (1, 0, now(), '') ON CONFLICT (id) DO NOTHING
+----
 WITH won AS (INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
 	FROM (SELECT unnest($1::INT2[]) AS shard, unnest($2::TEXT[]) AS instance, unnest($3::TEXT[]) AS incarnation, unnest($4::INT8[]) AS execution, unnest($5::INT8[]) AS last_event, unnest($6::TEXT[]) AS status, unnest($7::TEXT[]) AS name, unnest($8::TEXT[]) AS version, unnest($9::INT8[]) AS engine, unnest($10::BOOL[]) AS fresh, unnest($11::TEXT[]) AS trace, unnest($12::TEXT[]) AS start_message, unnest($13::BYTEA[]) AS output, unnest($14::BYTEA[]) AS error, unnest($15::BYTEA[]) AS custom_status, unnest($16::INT8[]) AS custom_status_version, unnest($17::INT8[]) AS history_bytes, unnest($18::INT8[]) AS unread, unnest($19::TIMESTAMPTZ[]) AS created_at, unnest($20::TIMESTAMPTZ[]) AS started_at, unnest($21::TIMESTAMPTZ[]) AS updated_at, unnest($22::TIMESTAMPTZ[]) AS ended_at, unnest($23::TIMESTAMPTZ[]) AS wake_at) AS w
@@ -776,3 +785,7 @@ SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES 
 DELETE FROM rondo_instances WHERE (shard, instance) IN (VALUES (7, CAST($1 AS TEXT))) AND created_at < $2
 ----
 SELECT max(updated_at) FROM rondo_instances WHERE updated_at < $1 AND status NOT IN ('deleting', 'deleted')
+----
+SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
+----
+UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = clock_timestamp() WHERE id = 1 AND system = CAST($3 AS TEXT) AND beats = $4

@@ -55,6 +55,11 @@ type Dialect struct {
 	Time func(time.Time) any
 	// Lock ends a SELECT that locks the rows that it reads.
 	Lock string
+	// Clock is the time on the clock of the database, as an expression. It is empty where the
+	// database has the clock of this process.
+	Clock string
+	// Exclusive says that only one process can write to the database at a time.
+	Exclusive bool
 }
 
 // Shard is the shard of an instance.

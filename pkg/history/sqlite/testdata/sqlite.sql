@@ -241,6 +241,8 @@ SELECT state, clock_timestamp() FROM rondo_job_queues WHERE queue = $1
 ----
 SELECT status, count(*), CAST(sum(last_event) AS INT8) FROM rondo_instances GROUP BY status
 ----
+SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
+----
 SELECT v.key, v.value, v.execution, v.set_at
 	FROM rondo_instances i JOIN rondo_values v ON v.shard = i.shard AND v.instance = i.instance
 	WHERE i.shard = $1 AND i.instance = $2 AND i.status NOT IN ('deleting', 'deleted')
@@ -320,3 +322,5 @@ UPDATE rondo_jobs SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SE
 UPDATE rondo_jobs SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
 ----
 UPDATE rondo_outbox SET leased_until = ? WHERE id = ?
+----
+UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = $3 WHERE id = 1 AND system = CAST($4 AS TEXT) AND beats = $5

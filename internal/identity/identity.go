@@ -1,0 +1,202 @@
+// Package identity keeps a database from being used with a broker that is not its own, and notices
+// when one of them is older than it was.
+//
+// A database and a broker that belong together are a system. Both keep its id and a count: the
+// database in the table rondo_system, the broker under [broker.KeySystem]. Every few seconds, the
+// orchestrator that owns partition 0 makes a beat: it increments the count in the database, and
+// AFTER that in the broker. All orchestrators compare both, before they join the others and as long
+// as they run:
+//
+//	database          broker          what it means, and what follows
+//	no id             none            both are new: they become a system
+//	an id, count 0    none            likewise, and a process died in between
+//	an id             none, or less   the broker has lost files, or another broker is used with this database
+//	an id             the same        they agree
+//	an id             more            the database was restored, or is a copy; or another copy is used meanwhile
+//	one of them       another         they do not belong together
+//
+// Where one side is ahead, its next beats tell the two meanings apart. If they come, another broker
+// or another database is in use: this process must end, which it does with a [*Mismatch]. If none
+// comes for a while, the other side has lost something: its count is set to that of the side ahead,
+// and the broker gets once more the messages that it may lack since its last beat. A database that
+// is older by more than [MaxLoss] was restored from a backup or is an old copy, which nothing here
+// can tell apart: an operator has to decide ([Adopt]).
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// Every is the interval of beats and of comparisons.
+const Every = 10 * time.Second
+
+// MaxLoss is how much a database may have lost without an operator: more than the last moments that
+// an asynchronous standby lacks when it takes over.
+const MaxLoss = time.Minute
+
+// Entry is what the broker keeps.
+type Entry struct {
+	System string    `json:"system"`
+	Beats  int64     `json:"beats"`
+	BeatAt time.Time `json:"beat_at"` // on the clock of the database
+}
+
+func entryOf(s history.System) Entry { return Entry{s.ID, s.Beats, s.BeatAt} }
+
+// Read returns what the broker keeps, nil for nothing.
+func Read(ctx context.Context, kv broker.KV) (*Entry, error) {
+	value, err := kv.Get(ctx, broker.KeySystem)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	e := new(Entry)
+	if err := json.Unmarshal(value, e); err != nil || e.System == "" {
+		return nil, fmt.Errorf("the broker's key %q has no system: %q (%v); `rondo migrate --adopt` writes it anew",
+			broker.KeySystem, value, err)
+	}
+	return e, nil
+}
+
+func (e Entry) write(ctx context.Context, kv broker.KV) error {
+	value, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return kv.Put(ctx, broker.KeySystem, value, 0)
+}
+
+// relation is what a comparison says.
+type relation uint8
+
+const (
+	agree          relation = iota + 1
+	fresh                   // neither has an id
+	unsaid                  // the broker was not told yet
+	brokerBehind            // the broker has a lower count, or none
+	databaseBehind          // the database has a lower count
+	foreign                 // the ids differ
+	old                     // the database is too old
+)
+
+// compare compares what the broker kept with what the database had shortly after.
+func compare(d history.System, e *Entry) relation {
+	switch {
+	case e == nil && d.ID == "":
+		return fresh
+	case e == nil && d.Beats == 0:
+		return unsaid
+	case e == nil:
+		return brokerBehind
+	case e.System != d.ID:
+		return foreign
+	case e.Beats < d.Beats:
+		return brokerBehind
+	case e.Beats == d.Beats:
+		return agree
+	case e.BeatAt.Sub(d.BeatAt) > MaxLoss:
+		return old
+	}
+	return databaseBehind
+}
+
+// IsMismatch reports whether an error is a [*Mismatch].
+func IsMismatch(err error) bool { _, ok := errors.AsType[*Mismatch](err); return ok }
+
+// Mismatch says that a database and a broker do not belong together.
+type Mismatch struct {
+	Database history.System
+	Broker   *Entry // nil: none
+	why      string
+}
+
+// Advice is what an operator can do.
+const Advice = "correct the address of the database, or the address, account or prefix of NATS; if the two " +
+	"shall be one system from now on, stop all orchestrators of both, and run `rondo migrate --adopt`"
+
+func (e *Mismatch) Error() string {
+	there := "no system"
+	if e.Broker != nil {
+		there = fmt.Sprintf("system %s (beat %d at %s)", Short(e.Broker.System), e.Broker.Beats,
+			moment(e.Broker.BeatAt))
+	}
+	here := "no system"
+	if e.Database.ID != "" {
+		here = fmt.Sprintf("system %s (beat %d at %s)", Short(e.Database.ID), e.Database.Beats,
+			moment(e.Database.BeatAt))
+	}
+	return fmt.Sprintf("the database and NATS do not belong together: %s; the database has %s, NATS has %s; %s", e.why,
+		here, there, Advice)
+}
+
+// Short is the part of an id that texts show.
+func Short(id string) string { return strings.ToLower(id[:min(8, len(id))]) }
+
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Check compares once, for processes that make no beats. A side that is behind is no error: the
+// orchestrators see to it.
+func Check(ctx context.Context, store history.Systems, kv broker.KV) error {
+	e, err := Read(ctx, kv)
+	if err != nil {
+		return err
+	}
+	d, err := store.Identity(ctx)
+	if err != nil {
+		return err
+	}
+	return mismatch(d, e)
+}
+
+// mismatch returns the error of a comparison that needs an operator.
+func mismatch(d history.System, e *Entry) error {
+	r := compare(d, e)
+	switch {
+	case r == foreign && d.ID == "":
+		return &Mismatch{d, e, "the database is new, and NATS is in use with another one"}
+	case r == foreign:
+		return &Mismatch{d, e, "they are of different systems"}
+	case r == old:
+		return &Mismatch{d, e, "the database is older than what NATS has seen of it; it was restored from a backup, " +
+			"or is a copy"}
+	}
+	return nil
+}
+
+// Adopt makes a database and a broker one system, whatever they belonged to. Orchestrators that use
+// one of them with another partner end with a [*Mismatch] soon. The next orchestrator publishes the
+// messages that the broker may lack.
+func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
+	for {
+		e, err := Read(ctx, kv)
+		if err != nil && ctx.Err() != nil {
+			return history.System{}, err
+		}
+		d, err := store.Identity(ctx)
+		if err != nil {
+			return d, err
+		}
+		if err := kv.Delete(ctx, broker.KeyRecovered); err != nil {
+			return d, err
+		}
+		beats := d.Beats
+		if e != nil {
+			beats = max(beats, e.Beats)
+		}
+		now, ok, err := store.SetIdentity(ctx, d, rand.Text(), beats+1)
+		if err != nil {
+			return now, err
+		}
+		if ok {
+			return now, entryOf(now).write(ctx, kv)
+		}
+	}
+}

@@ -1,0 +1,349 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// database is a database that several processes use.
+type database struct {
+	mu  sync.Mutex
+	now history.System
+}
+
+func (d *database) read() history.System {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now
+}
+
+// nats is a broker that several processes use.
+type nats struct{ values *sync.Map }
+
+func newNATS() nats { return nats{new(sync.Map)} }
+
+func (b nats) get(key string) []byte {
+	value, _ := b.values.Load(key)
+	data, _ := value.([]byte)
+	return data
+}
+
+var errDied = errors.New("the process has died")
+
+// process is one that uses a database and a broker. It dies before its n-th call that changes
+// something, if n is not 0.
+type process struct {
+	d       *database
+	b       nats
+	dies    int
+	changed int
+	lost    []time.Time
+}
+
+func (p *process) change() error {
+	if p.changed++; p.changed == p.dies {
+		return errDied
+	}
+	if p.dies > 0 && p.changed > p.dies {
+		return errDied
+	}
+	return nil
+}
+
+func (p *process) Identity(ctx context.Context) (history.System, error) { return p.d.read(), ctx.Err() }
+
+func (p *process) SetIdentity(_ context.Context, from history.System, id string,
+	beats int64) (history.System, bool, error) {
+	if err := p.change(); err != nil {
+		return history.System{}, false, err
+	}
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	if from.ID != p.d.now.ID || from.Beats != p.d.now.Beats {
+		return p.d.now, false, nil
+	}
+	p.d.now.ID, p.d.now.Beats, p.d.now.BeatAt = id, beats, time.Now()
+	return p.d.now, true, nil
+}
+
+func (p *process) Get(_ context.Context, key string) ([]byte, error) { return p.b.get(key), nil }
+
+func (p *process) Put(_ context.Context, key string, value []byte, _ time.Duration) error {
+	if err := p.change(); err != nil {
+		return err
+	}
+	p.b.values.Store(key, value)
+	return nil
+}
+
+func (p *process) Delete(_ context.Context, key string) error {
+	if err := p.change(); err != nil {
+		return err
+	}
+	p.b.values.Delete(key)
+	return nil
+}
+
+// watch makes the watch of a process.
+func (p *process) watch(beats bool) *Watch {
+	return New(Config{Store: p, Broker: p, Beats: func() bool { return beats }, Log: slog.New(slog.DiscardHandler),
+		Lost: func(_ context.Context, since time.Time) error { p.lost = append(p.lost, since); return nil }})
+}
+
+// beating runs a process that makes beats until the test ends.
+func beating(t *testing.T, d *database, b nats) *process {
+	t.Helper()
+	p := &process{d: d, b: b}
+	w := p.watch(true)
+	if err := w.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if err := w.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	return p
+}
+
+// pass lets time pass on the clock of the test, and the others do what is due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// agreed checks that a database and a broker have the same id and count.
+func agreed(t *testing.T, d *database, b nats) {
+	t.Helper()
+	e, err := Read(t.Context(), &process{d: d, b: b})
+	now := d.read()
+	if err != nil || e == nil || e.System != now.ID || e.Beats != now.Beats || e.System == "" {
+		t.Fatalf("the broker has %+v, %v; the database has %+v", e, err, now)
+	}
+}
+
+// refuses checks that a process does not join, and that its error says why.
+func refuses(t *testing.T, d *database, b nats, says string) {
+	t.Helper()
+	p := &process{d: d, b: b}
+	before := d.read()
+	err := p.watch(true).Join(t.Context())
+	if !IsMismatch(err) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), Advice) {
+		t.Fatalf("joined with %v; want a mismatch that says %q", err, says)
+	}
+	if p.changed > 0 || d.read().ID != before.ID {
+		t.Fatalf("it has changed something")
+	}
+}
+
+func TestNewOnesBecomeASystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		beating(t, d, b)
+		agreed(t, d, b)
+		beating(t, d, b) // of two that make beats, none disturbs the other
+		first := d.read()
+		pass(time.Hour + time.Second)
+		agreed(t, d, b)
+		if now := d.read(); now.ID != first.ID || now.Beats < first.Beats+350 {
+			t.Errorf("after an hour, it is %+v; it was %+v", now, first)
+		}
+	})
+}
+
+func TestAnotherDatabaseIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b, other := new(database), newNATS(), new(database)
+		beating(t, d, b)
+		refuses(t, other, b, "the database is new, and NATS is in use with another one")
+		beating(t, other, newNATS())
+		refuses(t, other, b, "they are of different systems")
+		if err := Check(t.Context(), &process{d: other, b: b}, &process{d: other, b: b}); !IsMismatch(err) {
+			t.Errorf("checked once: %v", err)
+		}
+		agreed(t, d, b)
+	})
+}
+
+func TestAnotherBrokerIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		beating(t, d, b)
+		pass(time.Minute + time.Second)
+		refuses(t, d, newNATS(), "orchestrators use this database with another NATS")
+		agreed(t, d, b)
+	})
+}
+
+// TestACopyIsRefused: the copy of a database that is in use, however young it is.
+func TestACopyIsRefused(t *testing.T) {
+	for _, age := range []time.Duration{20 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			d, b := new(database), newNATS()
+			beating(t, d, b)
+			pass(time.Hour + time.Second)
+			clone := &database{now: d.read()}
+			pass(age)
+			says := "orchestrators use NATS with another copy of this database"
+			if age > MaxLoss {
+				says = "it was restored from a backup, or is a copy"
+			}
+			refuses(t, clone, b, says)
+			agreed(t, d, b)
+		})
+	}
+}
+
+// TestWhatWasLostIsCountedFromTheLastBeat: a broker or a database that has lost its last moments
+// is noticed without an operator.
+func TestWhatWasLostIsCountedFromTheLastBeat(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		for _, what := range []string{"the broker lost moments", "the broker lost everything",
+			"the database lost moments"} {
+			t.Run(fmt.Sprint(what, ", orchestrators run: ", running), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { loses(t, what, running) })
+			})
+		}
+	}
+}
+
+func loses(t *testing.T, what string, running bool) {
+	d, b := new(database), newNATS()
+	p := &process{d: d, b: b}
+	w := p.watch(true)
+	if err := w.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	beats := func(most time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beats(time.Minute + time.Second)
+	former, entry := d.read(), b.get(broker.KeySystem)
+	beats(45 * time.Second)
+	switch what {
+	case "the broker lost moments":
+		b.values.Store(broker.KeySystem, entry)
+	case "the broker lost everything":
+		b.values.Clear()
+	default:
+		d.mu.Lock()
+		d.now = former
+		d.mu.Unlock()
+	}
+	if !running {
+		w = p.watch(true)
+		if err := w.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beats(time.Minute)
+	agreed(t, d, b)
+	want := []time.Time{former.BeatAt}
+	if what == "the broker lost everything" {
+		want = nil // the recovery finds out since when
+	}
+	if fmt.Sprint(p.lost) != fmt.Sprint(want) {
+		t.Errorf("it looks for what is missing since %v, want %v", p.lost, want)
+	}
+	if d.read().ID != former.ID {
+		t.Error("the system has another id")
+	}
+}
+
+// TestEachDeathIsSurvived lets the first process die before each of its changes, alone and while
+// another one comes.
+func TestEachDeathIsSurvived(t *testing.T) {
+	for dies := 1; dies <= 6; dies++ {
+		synctest.Test(t, func(t *testing.T) {
+			d, b := new(database), newNATS()
+			p := &process{d: d, b: b, dies: dies}
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			w := p.watch(true)
+			if w.Join(ctx) == nil {
+				_ = w.Run(ctx) // it cannot do anything any more
+			}
+			if p.changed < dies {
+				t.Fatalf("it made %d changes, and not %d", p.changed, dies)
+			}
+			other := beating(t, d, b)
+			pass(2 * time.Minute)
+			agreed(t, d, b)
+			if len(other.lost) > 0 {
+				t.Errorf("nothing was lost, and it looks for what is missing since %v", other.lost)
+			}
+		})
+	}
+}
+
+// TestTheBrokerTakenOverEndsTheOthers: orchestrators that use a database with another broker end
+// those of the first one when these come back.
+func TestTheBrokerTakenOverEndsTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		first := &process{d: d, b: b}
+		w := first.watch(true)
+		if err := w.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute) // it stands still
+		beating(t, d, newNATS())
+		pass(time.Minute)
+		if err := w.Run(t.Context()); !IsMismatch(err) {
+			t.Errorf("the first one goes on: %v", err)
+		}
+	})
+}
+
+func TestAdopt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b, other := new(database), newNATS(), new(database)
+		p, otherBroker := &process{d: d, b: b}, newNATS()
+		w := p.watch(true)
+		if err := w.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		beating(t, other, otherBroker)
+		pass(time.Hour)
+		b.values.Store(broker.KeyRecovered, []byte("true"))
+		adopting := &process{d: &database{now: other.read()}, b: b}
+		now, err := Adopt(t.Context(), adopting, adopting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		agreed(t, adopting.d, b)
+		if was := other.read(); now.ID == was.ID || now.Beats <= 0 || b.get(broker.KeyRecovered) != nil {
+			t.Errorf("adopted: %+v, of %+v; the flag is %q", now, was, b.get(broker.KeyRecovered))
+		}
+		if err := w.Run(t.Context()); !IsMismatch(err) {
+			t.Errorf("the former orchestrator goes on: %v", err)
+		}
+		beating(t, adopting.d, b)
+	})
+}
+
+func TestAnEntryThatCannotBeRead(t *testing.T) {
+	p := &process{d: new(database), b: newNATS()}
+	p.b.values.Store(broker.KeySystem, []byte("yes"))
+	if err := Check(t.Context(), p, p); err == nil || !strings.Contains(err.Error(), "rondo migrate --adopt") {
+		t.Error(err)
+	}
+	if _, err := Adopt(t.Context(), p, p); err != nil {
+		t.Error(err)
+	}
+	agreed(t, p.d, p.b)
+}

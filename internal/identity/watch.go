@@ -1,0 +1,247 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// Watch compares the database and the broker of a process again and again.
+type Watch struct {
+	config Config
+	lag    lag
+	id     atomic.Pointer[string]
+}
+
+// ID returns the id of the system, as it was seen last; empty before that.
+func (w *Watch) ID() string {
+	if id := w.id.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// Config has what a watch needs.
+type Config struct {
+	Store  history.Systems
+	Broker broker.KV
+	// Every is the interval of comparisons: 10 seconds, unless set.
+	Every time.Duration
+	// Beats reports whether this process makes the beats.
+	Beats func() bool
+	// Lost is told when the broker may lack messages, and since when.
+	Lost func(ctx context.Context, since time.Time) error
+	Log  *slog.Logger
+}
+
+// lag is a side that is behind.
+//
+//	     the other side has not made a beat for quietFor        it is set to the other side's count
+//	lag ─────────────────────────────────────────────────► none
+//	     the other side has made two beats meanwhile
+//	lag ─────────────────────────────────────────────────► Mismatch
+//	     both have the same count
+//	lag ─────────────────────────────────────────────────► none
+type lag struct {
+	which  relation // brokerBehind, databaseBehind, or 0 for none
+	behind int64    // its count; -1: the broker has none
+	ahead  int64    // that of the other side
+	moved  int      // how often that has changed
+	since  time.Time
+}
+
+// foreignBeats is the number of beats that a side makes while the other one stands still, after
+// which it is in use with a third one. One beat may have been in flight.
+const foreignBeats = 2
+
+// quietFor is how long a side makes no beat when it is not in use.
+func (w *Watch) quietFor() time.Duration { return w.config.Every * 5 / 2 }
+
+// New returns a watch.
+func New(c Config) *Watch {
+	if c.Every <= 0 {
+		c.Every = Every
+	}
+	return &Watch{config: c}
+}
+
+// Join returns when the database and the broker agree. The error is a [*Mismatch] if they do not
+// belong together, or that of the context.
+func (w *Watch) Join(ctx context.Context) error {
+	said := false
+	for {
+		agreed, err := w.Step(ctx)
+		if agreed || IsMismatch(err) || ctx.Err() != nil {
+			return err
+		}
+		switch {
+		case err != nil:
+			w.config.Log.Warn("whether the database and NATS belong together is not known; trying again", "error", err)
+		case !said:
+			said = true
+			w.config.Log.Warn("the database and NATS do not agree; waiting to see whether one of them is in use with "+
+				"another one", "for", w.quietFor())
+		}
+		w.wait(ctx, w.soon())
+	}
+}
+
+// Run compares until the context ends, or the two do not belong together: then the error is a
+// [*Mismatch].
+func (w *Watch) Run(ctx context.Context) error {
+	for {
+		after := w.config.Every
+		if w.lag.which != 0 {
+			after = w.soon()
+		}
+		if !w.wait(ctx, after) {
+			return nil
+		}
+		_, err := w.Step(ctx)
+		if IsMismatch(err) {
+			return err
+		}
+		w.unknown(err)
+	}
+}
+
+// unknown logs why the two could not be compared, if they could not.
+func (w *Watch) unknown(err error) {
+	if err != nil {
+		w.config.Log.Debug("whether the database and NATS still belong together is not known", "error", err)
+	}
+}
+
+// soon is the interval while one side is behind.
+func (w *Watch) soon() time.Duration { return w.config.Every / 10 }
+
+// wait reports false if the context ends before the time has passed.
+func (w *Watch) wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Step compares once, and does what follows from it. It reports whether the two agree.
+func (w *Watch) Step(ctx context.Context) (agreed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, max(w.config.Every, Every))
+	defer cancel()
+	for {
+		e, err := Read(ctx, w.config.Broker) // BEFORE the database, whose count is increased first
+		if err != nil {
+			return false, err
+		}
+		d, err := w.config.Store.Identity(ctx)
+		if err != nil {
+			return false, err
+		}
+		if err := mismatch(d, e); err != nil {
+			return false, err
+		}
+		w.id.Store(&d.ID)
+		r := compare(d, e)
+		switch {
+		case r == fresh:
+			if _, _, err := w.config.Store.SetIdentity(ctx, d, rand.Text(), 0); err != nil {
+				return false, err
+			}
+			continue // another process may have been faster
+		case r == unsaid:
+			if err := entryOf(d).write(ctx, w.config.Broker); err != nil {
+				return false, err
+			}
+			continue // another database may have been faster
+		case r == agree:
+			w.lag = lag{}
+			return true, w.beat(ctx, d)
+		}
+		w.lag = w.lag.see(r, d, e)
+		one := r == brokerBehind && e != nil && d.Beats == e.Beats+1 // as between the halves of a beat
+		switch {
+		case w.lag.moved >= foreignBeats && !one:
+			return false, w.lag.conflict(d, e)
+		case time.Since(w.lag.since) < w.quietFor() && !(d.Exclusive && r == brokerBehind):
+			return one, nil
+		}
+		if err := w.settle(ctx, r, d, e); err != nil {
+			return one, err
+		}
+		w.lag = lag{}
+	}
+}
+
+// beat increments both counts.
+func (w *Watch) beat(ctx context.Context, d history.System) error {
+	if w.config.Beats == nil || !w.config.Beats() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.config.Every) // a late beat would set the broker's count back
+	defer cancel()
+	now, ok, err := w.config.Store.SetIdentity(ctx, d, d.ID, d.Beats+1)
+	if err != nil || !ok {
+		return err
+	}
+	return entryOf(now).write(ctx, w.config.Broker)
+}
+
+// see is the lag after one more comparison.
+func (l lag) see(r relation, d history.System, e *Entry) lag {
+	behind, ahead := int64(-1), d.Beats
+	if e != nil {
+		behind = e.Beats
+	}
+	if r == databaseBehind {
+		behind, ahead = d.Beats, e.Beats
+	}
+	switch {
+	case l.which != r || l.behind != behind:
+		return lag{which: r, behind: behind, ahead: ahead, since: time.Now()}
+	case l.ahead != ahead:
+		l.ahead, l.since = ahead, time.Now()
+		l.moved++
+	}
+	return l
+}
+
+// conflict is the error when the side ahead is in use with a third one.
+func (l lag) conflict(d history.System, e *Entry) error {
+	if l.which == brokerBehind {
+		return &Mismatch{d, e, "orchestrators use this database with another NATS, which makes beats"}
+	}
+	return &Mismatch{d, e, "orchestrators use NATS with another copy of this database, which makes beats"}
+}
+
+// settle sets the side that is behind to the count of the other side, which is not in use with a
+// third one.
+func (w *Watch) settle(ctx context.Context, r relation, d history.System, e *Entry) error {
+	switch {
+	case r == databaseBehind:
+		w.config.Log.Error("the database has lost its last moments, as when a standby takes over; what the "+
+			"instances wait for is published once more", "for",
+			e.BeatAt.Sub(d.BeatAt))
+		if err := w.config.Lost(ctx, d.BeatAt); err != nil {
+			return err
+		}
+		_, _, err := w.config.Store.SetIdentity(ctx, d, d.ID, e.Beats)
+		return err
+	case e != nil && d.Beats > e.Beats+1:
+		w.config.Log.Error("NATS has lost its last moments; what the instances wait for is published once more",
+			"for", d.BeatAt.Sub(e.BeatAt))
+		if err := w.config.Lost(ctx, e.BeatAt); err != nil {
+			return err
+		}
+	case e == nil:
+		w.config.Log.Warn("NATS does not know the system of this database; it is told", "system", Short(d.ID))
+	}
+	return entryOf(d).write(ctx, w.config.Broker)
+}
