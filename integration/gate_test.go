@@ -214,8 +214,9 @@ func (b gatedBroker) Handover(ctx context.Context, to string, d broker.Delivery)
 	return b.g.around("hand over", func() error { return b.world.Handover(ctx, to, d) })
 }
 
-func (b gatedBroker) ReceiveHandovers(name string, take func(broker.Delivery) error) (func(), error) {
-	return b.world.ReceiveHandovers(name, func(d broker.Delivery) error {
+func (b gatedBroker) ReceiveHandovers(kind broker.HandoverKind, name string,
+	take func(broker.Delivery) error) (func(), error) {
+	return b.world.ReceiveHandovers(kind, name, func(d broker.Delivery) error {
 		d.Hold = gatedHold{d.Hold, b, verbOf(d.Subject)}
 		if err := b.g.pass("before", "take over"); err != nil {
 			return err

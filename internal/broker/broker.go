@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/events"
@@ -331,10 +332,37 @@ type Handovers interface {
 	// Handover forwards a delivery to the process that receives under a name. If it returns nil,
 	// that process settles the delivery.
 	Handover(ctx context.Context, to string, d Delivery) error
-	// ReceiveHandovers calls take for deliveries that are forwarded to a name, until stop is
-	// called. A delivery that take refuses stays with its sender.
-	ReceiveHandovers(name string, take func(Delivery) error) (stop func(), err error)
+	// ReceiveHandovers calls take for deliveries of a kind that are forwarded to a name, until stop
+	// is called. A delivery that take refuses stays with its sender.
+	ReceiveHandovers(kind HandoverKind, name string, take func(Delivery) error) (stop func(), err error)
 }
+
+// HandoverKind separates handovers by the role of the processes that forward and receive them. NATS
+// permissions name it, so that no process of another role can forward a delivery.
+type HandoverKind string
+
+// The kinds of handovers.
+const (
+	HandoverInbox  HandoverKind = "inbox"  // messages of the inbox, between orchestrators
+	HandoverTask   HandoverKind = "task"   // activity tasks, between workers
+	HandoverSystem HandoverKind = "system" // activity tasks of the engine, between orchestrators
+)
+
+// HandoverKindOf returns the kind of a handover of a message, by its subject. prefix begins all
+// subjects of the system.
+func HandoverKindOf(prefix, subject string) HandoverKind {
+	tag, isTask := strings.CutPrefix(subject, prefix+"."+string(events.VerbTask)+".")
+	switch {
+	case !isTask:
+		return HandoverInbox
+	case strings.HasPrefix(tag, systemTags):
+		return HandoverSystem
+	}
+	return HandoverTask
+}
+
+// systemTags begins the tags of the engine's own tasks, as subjects have them.
+var systemTags = events.EncodeToken(events.ReservedPrefix)
 
 // ErrNoResponders reports that no process receives under a name or handles a method.
 var ErrNoResponders = errors.New("no responders")

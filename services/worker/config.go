@@ -26,8 +26,9 @@ type Config struct {
 	ID string
 	// Build is the name of the binary, for operators.
 	Build string
-	// Inside says that the worker is a part of an orchestrator: it does not answer discovery
-	// requests as a worker. Metrics count and measure its attempts like those of others.
+	// Inside says that the worker is a part of an orchestrator: it executes tasks of the engine
+	// only, and does not answer discovery requests as a worker. Metrics count and measure its
+	// attempts like those of others.
 	Inside bool
 	// Tags selects the tasks that it takes.
 	Tags TagFilter

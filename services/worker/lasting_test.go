@@ -173,10 +173,10 @@ func (w *world) lastsAt(q string, instances int) (store []events.Wire) {
 		text(string(wire.Body))
 		store = append(store, wire)
 	}
-	inbox := nc.NewInbox()
+	inbox := "rondo.direct.answer.task.test.1"
 	said, err := nc.SubscribeSync(inbox)
 	if err == nil {
-		err = nc.PublishMsg(&nats.Msg{Subject: "rondo.notification.handover.to.task-w___" + q, Reply: inbox,
+		err = nc.PublishMsg(&nats.Msg{Subject: "rondo.direct.task.to.w___" + q, Reply: inbox,
 			Header: nats.Header{"Rondo-Results": {fmt.Sprint(instances)}}, Data: body})
 	}
 	if err != nil {

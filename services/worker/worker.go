@@ -218,7 +218,11 @@ func (r *run) listen() (stops []func(), err error) {
 		}
 		stops = append(stops, stop)
 	}
-	stop, err := r.bus.ReceiveHandovers(r.config.ID, r.handedOver)
+	kind := broker.HandoverTask
+	if r.config.Inside {
+		kind = broker.HandoverSystem
+	}
+	stop, err := r.bus.ReceiveHandovers(kind, r.config.ID, r.handedOver)
 	if err != nil {
 		return stops, err
 	}

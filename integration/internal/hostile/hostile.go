@@ -54,7 +54,7 @@ func (h *Client) internal() string {
 		"rondo.internal_mailbox.letters."+who, "rondo.due_control.terminate."+who, "rondo.due.control.terminate."+who,
 		"rondo.anchor", "rondo.dead.start.once."+who,
 		"$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO_LATER", "$KV.RONDO_KV.recovered",
-		"$KV.RONDO_KV.attempts.1=401", "rondo.notification.handover.to.results-x",
+		"$KV.RONDO_KV.attempts.1=401", "rondo.direct.result.to.x",
 	)
 }
 
@@ -71,7 +71,7 @@ func (h *Client) header() (name, value string) {
 		{events.HeaderParent, fmt.Sprintf("1-%d.%s.%s", 1+h.Rand.IntN(9), incarnation, who)},
 		{events.HeaderIncarnation, incarnation},
 		{events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
-		{events.HeaderDirectReply, "rondo.notification.handover.to.results-x"}, {"Rondo-Again", "true"},
+		{events.HeaderDirectReply, "rondo.direct.result.to.x"}, {"Rondo-Again", "true"},
 		{"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
 		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"}, {"Rondo-Handed", "{}"},
 		{"Rondo-Outcome", "done"}, {"Rondo-Attempt", "1"},

@@ -86,7 +86,7 @@ type takers struct {
 type subscriptions struct {
 	listeners map[*listener]bool
 	answerers map[string][]*answerer
-	handovers map[string]*receiverOf
+	handovers map[handoverAt]*receiverOf
 	offers    map[broker.TaskQueueName][]*offer // room for tasks that are not stored
 	turn      atomic.Uint64                     // selects the next handler
 }
@@ -108,7 +108,7 @@ func NewBroker(o Options) *Broker {
 		buckets: buckets{members: make(map[string]*membership)},
 		takers:  takers{queues: make(map[broker.TaskQueueName]int), receivers: make(map[int]int)},
 		subscriptions: subscriptions{listeners: make(map[*listener]bool), answerers: make(map[string][]*answerer),
-			handovers: make(map[string]*receiverOf), offers: make(map[broker.TaskQueueName][]*offer)},
+			handovers: make(map[handoverAt]*receiverOf), offers: make(map[broker.TaskQueueName][]*offer)},
 		named: make(map[string]*directResults), changed: make(chan struct{}),
 	}
 	if b.dedupes == 0 {

@@ -16,8 +16,9 @@ type handovers struct{ *link }
 // Handover implements broker.Handovers.
 func (c *handovers) Handover(ctx context.Context, to string, d broker.Delivery) error {
 	var other *receiverOf
+	at := handoverAt{broker.HandoverKindOf(c.Prefix(), d.Subject), to}
 	err := c.do(ctx, fmt.Sprint("hand over to ", to, " ", d.Sequence, " ", d.Subject), func() error {
-		if other = c.b.handovers[to]; other == nil {
+		if other = c.b.handovers[at]; other == nil {
 			return fmt.Errorf("%w: %s", broker.ErrNoResponders, to)
 		}
 		return nil
@@ -38,6 +39,12 @@ func (c *handovers) Handover(ctx context.Context, to string, d broker.Delivery) 
 	}
 }
 
+// handoverAt is where a process takes handovers.
+type handoverAt struct {
+	kind broker.HandoverKind
+	name string
+}
+
 // receiverOf takes the deliveries that are handed over to a name.
 type receiverOf struct {
 	c    *link
@@ -45,7 +52,9 @@ type receiverOf struct {
 }
 
 // ReceiveHandovers implements broker.Handovers.
-func (c *handovers) ReceiveHandovers(name string, take func(broker.Delivery) error) (stop func(), err error) {
+func (c *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
+	take func(broker.Delivery) error) (stop func(), err error) {
+	at := handoverAt{kind, name}
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	own := &receiverOf{c.link, func(d broker.Delivery) error {
@@ -65,12 +74,12 @@ func (c *handovers) ReceiveHandovers(name string, take func(broker.Delivery) err
 		c.path.Note("handed over", d.Subject)
 		return take(d)
 	}}
-	c.b.handovers[name] = own
+	c.b.handovers[at] = own
 	return func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
-		if c.b.handovers[name] == own { // otherwise its successor has begun already
-			delete(c.b.handovers, name)
+		if c.b.handovers[at] == own { // otherwise its successor has begun already
+			delete(c.b.handovers, at)
 		}
 	}, nil
 }

@@ -628,7 +628,8 @@ func largest(t *T) {
 	check("at once", g.Delivery)
 
 	given := make(chan broker.Delivery, 1)
-	stop, err := other.ReceiveHandovers("other", func(d broker.Delivery) error { given <- d; return nil })
+	stop, err := other.ReceiveHandovers(broker.HandoverInbox, "other",
+		func(d broker.Delivery) error { given <- d; return nil })
 	t.must(err)
 	defer stop()
 	t.eventually("it is handed over", func() bool { return b.Handover(t.Context(), "other", g.Delivery) == nil })

@@ -90,9 +90,11 @@ func emptyDiscovery(t *T) {
 func handedOver(t *T) {
 	a, b := t.bus(), t.bus()
 	given := make(chan broker.Delivery, 10)
-	stop, err := b.ReceiveHandovers("worker 2.x", func(d broker.Delivery) error { given <- d; return nil })
-	t.must(err)
-	defer stop()
+	for _, kind := range []broker.HandoverKind{broker.HandoverInbox, broker.HandoverTask} {
+		stop, err := b.ReceiveHandovers(kind, "worker 2.x", func(d broker.Delivery) error { given <- d; return nil })
+		t.must(err)
+		defer stop()
+	}
 	q := broker.TaskQueueName{Activity: "a"}
 	r := t.receive(a)
 	t.publish(a, work(a, q, "i.1", "w"), event(a, "i.1", "e"))
@@ -126,7 +128,8 @@ func handedOver(t *T) {
 
 func handoverRefused(t *T) {
 	a, b := t.bus(), t.bus()
-	stop, err := b.ReceiveHandovers("full", func(broker.Delivery) error { return errors.New("no room\nfor more") })
+	stop, err := b.ReceiveHandovers(broker.HandoverInbox, "full",
+		func(broker.Delivery) error { return errors.New("no room\nfor more") })
 	t.must(err)
 	defer stop()
 	r := t.receive(a)
@@ -157,7 +160,7 @@ func handoverToNobody(t *T) {
 	}); !errors.Is(err, broker.ErrNoResponders) {
 		t.Errorf("%v, want that nobody is there", err)
 	}
-	stop, err := b.ReceiveHandovers("leaves", func(broker.Delivery) error { return nil })
+	stop, err := b.ReceiveHandovers(broker.HandoverInbox, "leaves", func(broker.Delivery) error { return nil })
 	t.must(err)
 	stop()
 	t.eventually("who has left is nobody", func() bool {

@@ -2,11 +2,11 @@ package natsbroker
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +17,15 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// answers receives the answer to each published message: from the server, or from the receiver of a
-// direct delivery. All answers use one subscription.
+// answers receives answers to published messages: those of NATS to stored messages, or those of
+// receivers to direct deliveries of one kind. All of them use one subscription. The answers of NATS
+// arrive in the inbox of the connection. The others do not, so that their publishers cannot forge
+// the acknowledgement of a stored message.
 type answers struct {
+	// begins returns what begins the subjects of the answers, with something that no other process
+	// guesses.
+	begins func(nc *nats.Conn) string
+
 	mu      sync.Mutex
 	sub     *nats.Subscription
 	begin   string // prefix of the subjects of the answers
@@ -28,11 +34,14 @@ type answers struct {
 	heard   atomic.Int64        // counts the answers that hear has processed
 }
 
-// answersWord is a token of the subjects of these answers only.
-const answersWord = ".said."
-
-// isAnswer recognises a subject of such an answer.
-func isAnswer(subject string) bool { return strings.Contains(subject, answersWord) }
+// newAnswers returns what receives all answers, by kind; "" for those of NATS.
+func newAnswers(n *names) map[directKind]*answers {
+	all := map[directKind]*answers{"": {begins: (*nats.Conn).NewInbox}}
+	for _, kind := range []directKind{aboutResults, aboutTasks, aboutSystemTasks} {
+		all[kind] = &answers{begins: func(*nats.Conn) string { return n.directAnswers(kind) + rand.Text() }}
+	}
+	return all
+}
 
 // awaited is an answer that is missing, or incomplete.
 type awaited struct {
@@ -99,7 +108,7 @@ func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject strin
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sub == nil || !a.sub.IsValid() {
-		begin := nc.NewInbox() + answersWord
+		begin := a.begins(nc) + "."
 		sub, err := nc.Subscribe(begin+"*", a.hear)
 		if err != nil {
 			return 0, "", err
@@ -154,16 +163,26 @@ func (a *answers) isLate(token uint64) bool {
 
 // catchUp returns when hear has processed every answer that the server had for this connection at
 // the call, or after [catchUpWithin].
-func (a *answers) catchUp(nc *nats.Conn) {
+func (p *publisher) catchUp() {
+	begun := time.Now()
+	if p.nc.FlushTimeout(catchUpWithin) != nil {
+		return // the connection is broken, and lost reports that as an outcome
+	}
+	for _, a := range p.answers {
+		a.catchUp(begun.Add(catchUpWithin))
+	}
+}
+
+// catchUp returns when hear has processed every answer that has arrived, or at a time.
+func (a *answers) catchUp(until time.Time) {
 	a.mu.Lock()
 	sub := a.sub
 	a.mu.Unlock()
-	begun := time.Now()
-	if sub == nil || nc.FlushTimeout(catchUpWithin) != nil {
-		return // the connection is broken, and lost reports that as an outcome
+	if sub == nil {
+		return
 	}
 	n, err := come(sub)
-	for err == nil && a.heard.Load() < n && time.Since(begun) < catchUpWithin {
+	for err == nil && a.heard.Load() < n && time.Now().Before(until) {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -203,6 +222,13 @@ func (a *answers) forget(token uint64, onlyIfLate bool) *awaited {
 
 // lost sends the outcome of all messages in flight when the connection breaks: they may or may not
 // be stored.
+func (p *publisher) lost(why error) {
+	for _, a := range p.answers {
+		a.lost(why)
+	}
+}
+
+// lost sends the outcome of all messages that wait for these answers.
 func (a *answers) lost(why error) {
 	a.mu.Lock()
 	all := a.waiting

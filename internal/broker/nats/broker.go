@@ -57,7 +57,7 @@
 //
 // NATS need not store the result of a task, because it stores the task until the worker
 // acknowledges it. So the worker sends the result to the orchestrator that published the task,
-// under rondo.notification.handover.to.results-…, if that orchestrator receives from the partition
+// under rondo.direct.result.to.…, if that orchestrator receives from the partition
 // of the instance. The worker publishes to RONDO only the results that are not taken there: see
 // direct.go. Tasks are delivered directly to workers in the same way.
 //
@@ -160,7 +160,7 @@ func newBus(config Config) *Bus {
 		direct: &directTasks{conn: c, sender: sender, results: results}}
 	res.repairing = queues.forget
 	p := newPublisher(res, reader, sender, queues)
-	c.hooks = hooks{broken: func() { p.answers.lost(nats.ErrDisconnected) }, denied: results.deniedAnswer}
+	c.hooks = hooks{broken: func() { p.lost(nats.ErrDisconnected) }, denied: results.deniedAnswer}
 	dead := &deadLetters{resources: res, publisher: p}
 	scheduled := &schedules{resources: res}
 	return &Bus{

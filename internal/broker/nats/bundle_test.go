@@ -59,11 +59,25 @@ func (w *directRoutes) inPlaceOf(name string, answer func(m *nats.Msg) string) (
 	nc, err := nats.Connect(w.server.URL(), nats.Timeout(time.Minute))
 	w.must(err)
 	w.t.Cleanup(nc.Close)
-	back = "rondo.notification.handover.to.results-" + name
+	back = "rondo.direct.result.to." + name
 	_, err = nc.Subscribe(back, func(m *nats.Msg) { _ = m.Respond([]byte(answer(m))) })
 	w.must(err)
 	w.must(nc.Flush())
 	return back
+}
+
+// sendDirect sends a direct delivery of a kind, and returns the answer.
+func sendDirect(nc *nats.Conn, kind string, m *nats.Msg, most time.Duration) (*nats.Msg, error) {
+	m.Reply = "rondo.direct.answer." + kind + "." + nats.NewInbox()[len(nats.InboxPrefix):] + ".1"
+	answers, err := nc.SubscribeSync(m.Reply)
+	if err != nil {
+		return nil, err
+	}
+	defer answers.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	if err := nc.PublishMsg(m); err != nil {
+		return nil, err
+	}
+	return answers.NextMsg(most)
 }
 
 func results(n int, back string) (all []events.Wire) {
@@ -282,8 +296,8 @@ func TestBundlesOfStrangers(t *testing.T) {
 		"none is a result": {"2", string(natsbroker.AppendResult(natsbroker.AppendResult(nil,
 			events.Wire{Subject: "rondo.start.o.i"}), events.Wire{})), "NN"},
 	} {
-		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Results": {c.count}},
-			Data: []byte(c.body)}, longEnough)
+		answer, err := sendDirect(nc, "result", &nats.Msg{Subject: back,
+			Header: nats.Header{"Rondo-Results": {c.count}}, Data: []byte(c.body)}, longEnough)
 		if err != nil || string(answer.Data) != c.want {
 			t.Errorf("%s: answered is %v (%v), want %q", name, answer, err, c.want)
 		}

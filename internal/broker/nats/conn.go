@@ -51,6 +51,7 @@ type hooks struct {
 
 func newConn(config Config) *conn {
 	c := &conn{names: namesOf(config.Prefix), log: config.Logger, timeout: config.Timeout}
+	c.denied.isAnswer = c.names.isDirectAnswer
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -374,4 +375,18 @@ func (c *conn) mayAnswer(m *nats.Msg) bool {
 			"subject", m.Subject, "to", m.Reply)
 	}
 	return m.Reply != "" && !ours
+}
+
+// mayAnswerDirect reports whether a direct delivery has a reply subject to which this process may
+// respond: one of the answers to deliveries of its kind. The servers replace it if the delivery has
+// crossed from one account into another.
+func (c *conn) mayAnswerDirect(kind directKind, m *nats.Msg) bool {
+	name, ok := strings.CutPrefix(m.Reply, c.directAnswers(kind))
+	random, n, two := strings.Cut(name, ".")
+	if ok && two && random != "" && n != "" && !strings.ContainsAny(n, ".*>") || strings.HasPrefix(m.Reply, "_R_.") {
+		return true
+	}
+	c.log.Warn("NATS: a direct delivery is not handled, because its reply subject is not one of its answers",
+		"subject", m.Subject, "to", m.Reply)
+	return false
 }

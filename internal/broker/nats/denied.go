@@ -16,6 +16,8 @@ type denied struct {
 	next     int
 	waiting  map[int]requester
 	subjects map[string]bool // on which nothing may be published
+
+	isAnswer func(subject string) bool // whether a subject is one of an answer to a direct delivery
 }
 
 // requester waits for the response to a request on a subject; "" stands for several subjects.
@@ -38,7 +40,7 @@ func (d *denied) note(err error) (subject string) {
 		if d.subjects == nil || len(d.subjects) >= maxDenied {
 			d.subjects = make(map[string]bool)
 		}
-		if subject = m[1]; isAnswer(subject) {
+		if subject = m[1]; d.isAnswer(subject) {
 			return subject // no request here depends on it
 		}
 		d.subjects[subject] = true

@@ -3,11 +3,13 @@ package natsbroker
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // Direct delivery sends a message to its receiver without storing it in a stream: the result of a
@@ -17,14 +19,22 @@ import (
 //
 // # Messages
 //
-//	subject …results-<random>b    a result, with its own subject in Rondo-Subject; or a bundle
-//	subject …results-<random>     the same, of an older orchestrator: takes no bundles
-//	subject …work-<consumer>      a bundle of tasks; NATS sends it to one worker of the group
-//	reply                         the answer about one result, or a byte for each message of a bundle
+//	subject                             published by, and heard by
+//	rondo.direct.result.to.<random>b    workers, orchestrators → the orchestrator of that name
+//	rondo.direct.task.to.<consumer>     orchestrators → one of the workers of the task queue
+//	rondo.direct.system.to.<consumer>   orchestrators → one of the orchestrators, for the engine's own tasks
+//	rondo.direct.answer.result.<random>.<number>   the orchestrator → the sender of the results
+//	rondo.direct.answer.task.<random>.<number>     the worker → the orchestrator that sent the tasks
+//	rondo.direct.answer.system.<random>.<number>   the orchestrator → the orchestrator that sent the tasks
 //
-// All of them begin with rondo.notification.handover.to. An orchestrator that publishes a task and
-// receives from partitions writes its own results subject into the task
-// ([events.HeaderDirectReply]).
+// A message to one of the first three has its reply subject among the others: a receiver answers
+// nowhere else. So it needs no permission for the inbox of the sender, where the answers of NATS
+// arrive. An orchestrator that publishes a task and receives from partitions writes its own results
+// subject into the task ([events.HeaderDirectReply]).
+//
+// A message has a single result, with its subject in Rondo-Subject, or a bundle. A results subject
+// without the b at its end takes no bundles. The answer is about one result, or has a byte for each
+// message of the bundle.
 //
 // A bundle saves NATS dozens of messages. Its body has for each message its subject, the number of
 // its headers, their names and values, and its body. The length of each text precedes it; lengths
@@ -65,14 +75,13 @@ import (
 
 // The constants of direct delivery.
 const (
-	// resultsName begins the last word of the subjects on which orchestrators take results;
-	// maxResultsName bounds what follows. takesBundles ends those whose receiver accepts bundles:
-	// no random name has it, because such names are in capitals.
-	resultsName, maxResultsName = "results-", 64
-	takesBundles                = "b"
-	// tasksName begins the last word of the subjects on which workers take tasks; the name of the
-	// queue's consumer follows. tasksGroup is the group of the workers of a queue.
-	tasksName, tasksGroup = "task-", "workers"
+	// maxResultsName bounds the last word of the subjects on which orchestrators take results.
+	// takesBundles ends those whose receiver accepts bundles: no random name has it, because such
+	// names are in capitals.
+	maxResultsName = 64
+	takesBundles   = "b"
+	// tasksGroup is the group of the workers of a queue.
+	tasksGroup = "workers"
 
 	// headerSubject is the subject of a single directly delivered result.
 	headerSubject = "Rondo-Subject"
@@ -108,6 +117,24 @@ const (
 	avoidUnserved                       = time.Second
 	maxAvoided                          = 1000
 )
+
+// directKind is what a direct delivery has, as in its subjects.
+type directKind string
+
+// The kinds of direct deliveries.
+const (
+	aboutResults     directKind = "result"
+	aboutTasks       directKind = "task"
+	aboutSystemTasks directKind = "system" // the engine's own tasks, which orchestrators execute
+)
+
+// kindOf is the kind of the tasks of a queue.
+func kindOf(q broker.TaskQueueName) directKind {
+	if strings.HasPrefix(q.Tag, events.ReservedPrefix) {
+		return aboutSystemTasks
+	}
+	return aboutTasks
+}
 
 // outcome is the byte of an answer about one message.
 type outcome = byte

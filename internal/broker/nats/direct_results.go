@@ -45,7 +45,7 @@ func (k *directResults) offer(partition int, take resultTaker) (stop func()) {
 	}
 	k.takers[partition] = &take
 	if k.sub == nil || !k.sub.IsValid() {
-		subject := k.handoverSubject(resultsName + rand.Text() + takesBundles)
+		subject := k.resultsSubject(rand.Text() + takesBundles)
 		sub, err := k.nc.Subscribe(subject, k.hear)
 		if err == nil { // otherwise the connection is closed
 			_ = sub.SetPendingLimits(-1, -1) // hear refuses what exceeds maxDirect
@@ -84,7 +84,7 @@ func (k *directResults) isDenied() bool {
 // deniedAnswer notes that something must not be published. If it was the answer to a result, the
 // worker that sent the result waits in vain.
 func (k *directResults) deniedAnswer(subject string) {
-	if !isAnswer(subject) {
+	if !k.isDirectAnswer(subject) {
 		return
 	}
 	now := time.Now()
@@ -94,14 +94,13 @@ func (k *directResults) deniedAnswer(subject string) {
 	k.mu.Unlock()
 	if first {
 		k.log.Warn("NATS: this user has no permission to answer direct deliveries, so that all results and tasks come "+
-			"through the streams, which takes longer; let it publish on <the prefix of their answers>.*.said.*",
-			"subject", subject)
+			"through the streams, which takes longer; give it the permissions of deploy/nats", "subject", subject)
 	}
 }
 
 // hear accepts directly delivered results, or refuses them at once.
 func (k *directResults) hear(m *nats.Msg) {
-	if !k.mayAnswer(m) {
+	if !k.mayAnswerDirect(aboutResults, m) {
 		return
 	}
 	count := m.Header[headerResults]
@@ -124,8 +123,8 @@ func (k *directResults) hear(m *nats.Msg) {
 	}
 }
 
-// take accepts a result, or refuses it at once. Any user with permission to publish on the
-// subject may have sent it.
+// take accepts a result, or refuses it at once. With the shipped permissions, workers and
+// orchestrators may have sent it: it must not be anything else than a result.
 func (k *directResults) take(w events.Wire, now time.Time, h answered) {
 	err := k.canTake(w.Subject)
 	if err == nil && !k.isResult(w.Subject) {

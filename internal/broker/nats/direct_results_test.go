@@ -222,7 +222,8 @@ func TestDirectDeliveryAndHandovers(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbroker.Config{})
 	handed := make(chan broker.Delivery, 1)
-	stop, err := w.worker.ReceiveHandovers("other", func(d broker.Delivery) error { handed <- d; return nil })
+	stop, err := w.worker.ReceiveHandovers(broker.HandoverInbox, "other",
+		func(d broker.Delivery) error { handed <- d; return nil })
 	w.must(err)
 	defer stop()
 	done := w.send(result("i", w.way("i")))
@@ -353,13 +354,13 @@ func TestDirectDeliveryIsForResultsOnly(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbroker.Config{})
 	back := w.way("i")
-	odd := []string{"rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO", "rondo.notification.handover.to.*",
-		"rondo.notification.handover.to.>", "rondo.notification.handover.to.", "rondo.notification.handover.to.a b",
+	odd := []string{"rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO", "rondo.direct.result.to.*",
+		"rondo.direct.result.to.>", "rondo.direct.result.to.a b", "rondo.direct.task.to.w___a",
 		back + ".x", " ",
-		"rondo.notification.handover.to.somebody", "rondo.notification.handover.to.results-",
-		"rondo.notification.handover.to.results-" + strings.Repeat("a", natsbroker.MaxResultsName+1),
-		"rondo.notification.handover.to.results-" + strings.Repeat("a", 5000),
-		"rondo.notification.handover.to.results-a%20b"}
+		"rondo.handover.inbox.to.somebody", "rondo.direct.result.to.",
+		"rondo.direct.result.to." + strings.Repeat("a", natsbroker.MaxResultsName+1),
+		"rondo.direct.result.to." + strings.Repeat("a", 5000),
+		"rondo.direct.result.to.a%20b"}
 	for i, o := range odd {
 		w.stored(w.send(result(fmt.Sprint("i", i), o)))
 		d := w.next()
@@ -376,14 +377,16 @@ func TestDirectDeliveryIsForResultsOnly(t *testing.T) {
 	for _, subject := range []string{"", "rondo", "rondo.start.o.i", "rondo.event.e.i", "rondo.task._.a.1-2.i",
 		"rondo.task-done.1-2.*", "rondo.task-done.1-2", "other.task-done.1-2.i",
 		"rondo.task-done.1-2." + strings.Repeat("a", 3600)} {
-		answer, err := nc.RequestMsg(&nats.Msg{Subject: back, Header: nats.Header{"Rondo-Subject": {subject}},
-			Data: []byte("7")}, longEnough)
+		answer, err := sendDirect(nc, "result", &nats.Msg{Subject: back,
+			Header: nats.Header{"Rondo-Subject": {subject}}, Data: []byte("7")}, longEnough)
 		if err != nil || !strings.HasPrefix(string(answer.Data), "-") {
 			t.Errorf("%q is taken: %v, %v", subject, answer, err)
 		}
 	}
 	good := nats.Header{"Rondo-Subject": {"rondo.task-done.1-2.i"}}
-	for _, to := range []string{"", "rondo.control.terminate.i", "$JS.API.STREAM.DELETE.RONDO"} {
+	for _, to := range []string{"", "rondo.control.terminate.i", "$JS.API.STREAM.DELETE.RONDO", "_INBOX.x.y",
+		"rondo.direct.answer.task.x.1", "rondo.direct.answer.result.x", "rondo.direct.answer.result..1",
+		"rondo.direct.answer.result.x.1.2", "rondo.direct.answer.result.x.*"} {
 		// a subject to which nothing may be published
 		w.must(nc.PublishMsg(&nats.Msg{Subject: back, Reply: to, Header: good}))
 	}
@@ -405,8 +408,8 @@ func TestDirectDeliveryNeedsRights(t *testing.T) {
 	const allowed = "as they are shipped"
 	for name, change := range map[string][2]string{
 		allowed:                           {"", ""},
-		"the orchestrator may not answer": {`"_INBOX_worker.*.said.*", "_INBOX_client.>"`, `"_INBOX_client.>"`},
-		"the worker may not send":         {`"rondo.dead.task.>", "rondo.notification.handover.to.*"`, `"rondo.dead.task.>"`},
+		"the orchestrator may not answer": {`"rondo.direct.answer.result.*.*", `, ``},
+		"the worker may not send":         {`"rondo.handover.task.to.*", "rondo.direct.result.to.*", `, `"rondo.handover.task.to.*", `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

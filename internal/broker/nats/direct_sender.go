@@ -68,7 +68,7 @@ func (s *directSender) goesDirect(w events.Wire) bool {
 	if w.DirectTo == "" || !w.NotBefore.IsZero() {
 		return false
 	}
-	name, ok := strings.CutPrefix(w.DirectTo, s.names.handoverSubject(resultsName))
+	name, ok := strings.CutPrefix(w.DirectTo, s.names.resultsSubject(""))
 	odd := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
 	return ok && name != "" && len(name) <= maxResultsName && !strings.ContainsFunc(name, odd) &&
 		s.routes.may(w.DirectTo)

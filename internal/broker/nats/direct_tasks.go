@@ -44,11 +44,11 @@ type taskOffer struct {
 	take  func(broker.Delivery) bool
 }
 
-// hear accepts tasks, or refuses them at once. Any user with permission to publish on the subject
-// may have sent them.
+// hear accepts tasks, or refuses them at once. With the shipped permissions, only orchestrators
+// send any.
 func (o *taskOffer) hear(m *nats.Msg) {
 	t := o.t
-	if !t.mayAnswer(m) || t.results.isDenied() {
+	if !t.mayAnswerDirect(kindOf(o.queue), m) || t.results.isDenied() {
 		return
 	}
 	work, err := readBundle(m.Header.Get(headerResults), m.Data)

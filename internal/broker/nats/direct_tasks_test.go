@@ -345,7 +345,7 @@ func TestStrangersPassNoWork(t *testing.T) {
 	nc, err := nats.Connect(p.server.URL(), nats.Timeout(time.Minute))
 	p.must(err)
 	t.Cleanup(nc.Close)
-	const to = "rondo.notification.handover.to.task-w___a"
+	const to = "rondo.direct.task.to.w___a"
 	for name, m := range map[string]*nats.Msg{
 		"no bundle":           {Data: []byte("work")},
 		"no number":           {Header: nats.Header{"Rondo-Results": {"many"}}, Data: []byte("work")},
@@ -355,12 +355,13 @@ func TestStrangersPassNoWork(t *testing.T) {
 		"with a wildcard":     bundled(1, text("rondo.task._.a.1-2.>"), "\x00", text("7")),
 	} {
 		m.Subject = to
-		answer, err := nc.RequestMsg(m, time.Second/2)
+		answer, err := sendDirect(nc, "task", m, time.Second/2)
 		if unread := strings.HasPrefix(name, "no "); unread != (err != nil) || !unread && string(answer.Data) != "N" {
 			t.Errorf("%s: answered %+v (%v)", name, answer, err)
 		}
 	}
-	for _, reply := range []string{"", "rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO"} {
+	for _, reply := range []string{"", "rondo.start.o.i", "$JS.API.STREAM.DELETE.RONDO", "_INBOX.x.y",
+		"rondo.direct.answer.result.x.1"} {
 		p.must(nc.PublishMsg(&nats.Msg{Subject: to, Reply: reply, Header: nats.Header{"Rondo-Results": {"1"}},
 			Data: []byte(text("rondo.task._.a.1-2.i") + "\x00" + text("7"))}))
 	}
@@ -391,12 +392,10 @@ func TestRightsToPassWork(t *testing.T) {
 	}
 	const allowed = "as they are shipped"
 	for name, change := range map[string][2]string{
-		allowed:                     {"", ""},
-		"the worker may not answer": {`"_INBOX_worker.>", "_INBOX_orchestrator.*.said.*", `, `"_INBOX_worker.>", `},
-		"the worker may not hear": {`"_INBOX_worker.>", "rondo.notification.withdrawn.>", "rondo.notification.handover.to.*"`,
-			`"_INBOX_worker.>", "rondo.notification.withdrawn.>"`},
-		"the orchestrator may not send": {`"rondo.dead.>", "rondo.notification.>"`,
-			`"rondo.dead.>", "rondo.notification.withdrawn.>"`},
+		allowed:                         {"", ""},
+		"the worker may not answer":     {`"rondo.direct.result.to.*", "rondo.direct.answer.task.*.*"`, `"rondo.direct.result.to.*"`},
+		"the worker may not hear":       {`"rondo.direct.task.to.*", "rondo.direct.answer.result.*.*"`, `"rondo.direct.answer.result.*.*"`},
+		"the orchestrator may not send": {`"rondo.direct.task.to.*", "rondo.direct.system.to.*"`, `"rondo.direct.system.to.*"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,10 +45,11 @@ type outgoing struct {
 // sent is a message that was sent.
 type sent struct {
 	outgoing
-	to    string // the subject it was sent on
-	token uint64 // of the answer
-	cost  int64
-	over  bool // its outcome is known
+	to      string   // the subject it was sent on
+	answers *answers // where its answer arrives
+	token   uint64   // of the answer
+	cost    int64
+	over    bool // its outcome is known
 }
 
 // publishOnce makes one attempt to publish. It returns the messages to try again, in their order,
@@ -161,15 +163,29 @@ func (p *publisher) patience(short bool) time.Duration {
 	return publishWait
 }
 
+// answersTo is where the answer to a message arrives.
+func (p *publisher) answersTo(l outgoing) *answers {
+	switch {
+	case !l.direct:
+		return p.answers[""]
+	case !l.wire.Direct:
+		return p.answers[aboutResults]
+	case strings.HasPrefix(l.wire.DirectTo, p.subject(directWord, string(aboutSystemTasks))+"."):
+		return p.answers[aboutSystemTasks]
+	}
+	return p.answers[aboutTasks]
+}
+
 // launch sends a message for which there is room. If launch fails, the flight has no trace of it.
 func (f *flight) start(l outgoing, m *nats.Msg, cost int64) (err error) {
 	s := sent{outgoing: l, to: m.Subject, cost: cost}
-	s.token, m.Reply, err = f.p.answers.expect(f.p.nc,
+	s.answers = f.p.answersTo(l)
+	s.token, m.Reply, err = s.answers.expect(f.p.nc,
 		&awaited{to: f.outcomes, n: len(f.sent), short: l.direct, until: time.Now().Add(f.p.patience(l.direct))})
 	if err != nil {
 		return err
 	}
-	if err = f.p.nc.PublishMsg(m); err != nil && f.p.answers.forget(s.token, false) != nil {
+	if err = f.p.nc.PublishMsg(m); err != nil && s.answers.forget(s.token, false) != nil {
 		return err
 	}
 	// It is in flight, or the connection broke meanwhile, which counts as an answer.
@@ -221,17 +237,18 @@ func (f *flight) sendBundle(back string) {
 
 // startBundle sends results together. If startBundle fails, the flight has no trace of them.
 func (f *flight) startBundle(back string, results []outgoing, body []byte) error {
-	token, reply, err := f.p.answers.expect(f.p.nc, &awaited{to: f.outcomes, n: len(f.sent), short: true,
+	answers := f.p.answersTo(results[0])
+	token, reply, err := answers.expect(f.p.nc, &awaited{to: f.outcomes, n: len(f.sent), short: true,
 		until: time.Now().Add(f.p.patience(true)), said: nothingSaid(len(results))})
 	if err != nil {
 		return err
 	}
 	m := bundleMessage(back, reply, len(results), results[0].wire.Direct, body, time.Now())
-	if err = f.p.nc.PublishMsg(m); err != nil && f.p.answers.forget(token, false) != nil {
+	if err = f.p.nc.PublishMsg(m); err != nil && answers.forget(token, false) != nil {
 		return err
 	}
 	for _, l := range results {
-		f.sent = append(f.sent, sent{outgoing: l, to: back, token: token})
+		f.sent = append(f.sent, sent{outgoing: l, to: back, answers: answers, token: token})
 		f.inFlight++
 	}
 	return nil
@@ -268,7 +285,7 @@ func (f *flight) await() {
 	case <-f.tick.C:
 		if f.isLate() {
 			// The process may have been frozen, and not have read answers that have arrived.
-			f.p.answers.catchUp(f.p.nc)
+			f.p.catchUp()
 			f.giveUp(errUnanswered, true)
 		}
 	case <-f.ctx.Done():
@@ -280,14 +297,14 @@ func (f *flight) await() {
 
 // isLate reports whether an answer is late.
 func (f *flight) isLate() bool {
-	return slices.ContainsFunc(f.sent, func(s sent) bool { return !s.over && f.p.answers.isLate(s.token) })
+	return slices.ContainsFunc(f.sent, func(s sent) bool { return !s.over && s.answers.isLate(s.token) })
 }
 
 // giveUp stops waiting for the messages in flight, or for the late ones only.
 func (f *flight) giveUp(why error, onlyLate bool) {
 	for n := range f.sent {
 		if s := &f.sent[n]; !s.over {
-			if w := f.p.answers.forget(s.token, onlyLate); w != nil {
+			if w := s.answers.forget(s.token, onlyLate); w != nil {
 				f.finish(w.rest(why))
 			}
 		}

@@ -45,7 +45,7 @@ func (hs *handovers) Handover(ctx context.Context, to string, d broker.Delivery)
 	if err != nil {
 		return err
 	}
-	m := nats.NewMsg(hs.handoverSubject(to))
+	m := nats.NewMsg(hs.handoverSubject(broker.HandoverKindOf(hs.names.prefix, d.Subject), to))
 	m.Header = nats.Header(maps.Clone(d.Header))
 	if m.Header == nil {
 		m.Header = nats.Header{}
@@ -67,10 +67,11 @@ func (hs *handovers) Handover(ctx context.Context, to string, d broker.Delivery)
 }
 
 // ReceiveHandovers implements broker.Handovers.
-func (hs *handovers) ReceiveHandovers(name string, take func(broker.Delivery) error) (stop func(), err error) {
-	sub, err := hs.nc.Subscribe(hs.handoverSubject(name), func(m *nats.Msg) {
+func (hs *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
+	take func(broker.Delivery) error) (stop func(), err error) {
+	sub, err := hs.nc.Subscribe(hs.handoverSubject(kind, name), func(m *nats.Msg) {
 		answer := accepted
-		if d, err := hs.adopt(m); err != nil {
+		if d, err := hs.adopt(kind, m); err != nil {
 			answer = printable(err.Error())
 		} else if err := take(d); err != nil {
 			answer = printable(err.Error())
@@ -93,7 +94,7 @@ func (hs *handovers) ReceiveHandovers(name string, take func(broker.Delivery) er
 
 // adopt makes a Delivery of a message that was handed over. Any user with permission to publish
 // there may have sent it: it must not make this process settle a message of another system.
-func (hs *handovers) adopt(m *nats.Msg) (broker.Delivery, error) {
+func (hs *handovers) adopt(kind broker.HandoverKind, m *nats.Msg) (broker.Delivery, error) {
 	var about handed
 	if err := json.Unmarshal([]byte(m.Header.Get(headerHanded)), &about); err != nil {
 		return broker.Delivery{}, fmt.Errorf("header %s: %w", headerHanded, err)
@@ -102,8 +103,13 @@ func (hs *handovers) adopt(m *nats.Msg) (broker.Delivery, error) {
 	if err != nil {
 		return broker.Delivery{}, err
 	}
-	if o.stream != hs.names.inbox && o.stream != hs.names.work {
-		return broker.Delivery{}, fmt.Errorf("%q acknowledges a message of another system", about.Token)
+	stream := hs.names.work
+	if kind == broker.HandoverInbox {
+		stream = hs.names.inbox
+	}
+	if o.stream != stream || broker.HandoverKindOf(hs.names.prefix, about.Subject) != kind {
+		return broker.Delivery{}, fmt.Errorf("%q, of %q, is not a message of the kind %s of this system", about.Token,
+			about.Subject, kind)
 	}
 	if err := hs.canTake(about.Subject); err != nil {
 		return broker.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)

@@ -62,7 +62,7 @@ func hostileHeaders() []hostile {
 		{"Status", "100", nil},
 		{events.HeaderParent, "1-2.l.victim", nil},
 		{events.HeaderHeld, "somebody", nil},
-		{events.HeaderDirectReply, "rondo.notification.handover.to.results-x", nil},
+		{events.HeaderDirectReply, "rondo.direct.result.to.x", nil},
 		{"Rondo-Again", "true", nil},
 		{"Rondo-Handed", "{}", nil},
 		{"Rondo-Direct-At", "2001-01-01T00:00:00Z", nil},

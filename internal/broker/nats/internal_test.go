@@ -63,7 +63,11 @@ func FuzzAdopt(f *testing.F) {
 	f.Add(`[`)
 	hs := &handovers{testConn()}
 	f.Fuzz(func(t *testing.T, about string) {
-		d, err := hs.adopt(&nats.Msg{Header: nats.Header{headerHanded: {about}}})
+		kind := broker.HandoverInbox
+		if strings.Contains(about, ".task.") {
+			kind = broker.HandoverTask
+		}
+		d, err := hs.adopt(kind, &nats.Msg{Header: nats.Header{headerHanded: {about}}})
 		if err != nil {
 			return
 		}

@@ -53,9 +53,34 @@ func (n *names) isResult(subject string) bool {
 	return false
 }
 
-// tasksSubject is where workers take tasks of a queue by direct delivery.
+// The subjects between the services, which no stream stores, begin with handover or direct. They
+// name the kind of their messages, so that NATS permissions can separate the roles that publish and
+// subscribe. They have at least five words: RONDO stores all subjects of four.
+
+// directWord begins the subjects of direct delivery.
+const directWord = "direct"
+
+// tasksSubject is where tasks of a queue are taken by direct delivery: by workers, or by
+// orchestrators if the tasks are the engine's own.
 func (n *names) tasksSubject(q broker.TaskQueueName) string {
-	return n.handoverSubject(tasksName + ConsumerOf(q))
+	return n.subject(directWord, string(kindOf(q)), "to", ConsumerOf(q))
+}
+
+// resultsSubject is where an orchestrator takes results by direct delivery.
+func (n *names) resultsSubject(name string) string {
+	return n.subject(directWord, string(aboutResults), "to", name)
+}
+
+// directAnswers begins the subjects of the answers to direct deliveries of a kind. The receivers
+// publish there, so that they need no permission for the inboxes of the senders: in these arrive
+// the answers of NATS, which no other role must forge.
+func (n *names) directAnswers(kind directKind) string {
+	return n.subject(directWord, "answer", string(kind)) + "."
+}
+
+// isDirectAnswer reports whether a subject is one of an answer to a direct delivery.
+func (n *names) isDirectAnswer(subject string) bool {
+	return strings.HasPrefix(subject, n.subject(directWord, "answer")+".")
 }
 
 // anchors are the subjects of the other anchors. They look like those of delayed messages, which no
@@ -72,8 +97,9 @@ func (n *names) deadSubject(subject string) string {
 	return n.subject(deadVerb, "other", "_", events.EncodeToken(subject))
 }
 
-func (n *names) handoverSubject(name string) string {
-	return n.subject("notification", "handover", "to", events.EncodeToken(name))
+// handoverSubject is where the process with a name takes handovers of a kind.
+func (n *names) handoverSubject(kind broker.HandoverKind, name string) string {
+	return n.subject("handover", string(kind), "to", events.EncodeToken(name))
 }
 
 // verbOf returns the first word of a subject.

@@ -57,15 +57,16 @@ type publisher struct {
 	direct *directSender
 	queues *taskQueues
 
-	nonce      string              // begins the ids by which NATS drops what this process publishes twice
-	window     *semaphore.Weighted // the messages in flight to the broker
-	answers    answers
+	nonce      string                  // begins the ids by which NATS drops what this process publishes twice
+	window     *semaphore.Weighted     // the messages in flight to the broker
+	answers    map[directKind]*answers // by the kind of direct delivery; "" for those of NATS
 	congestion congestion
 }
 
 func newPublisher(r *resources, reader reader, direct *directSender, queues *taskQueues) *publisher {
 	return &publisher{resources: r, reader: reader, direct: direct, queues: queues, nonce: rand.Text(),
-		window: semaphore.NewWeighted(window)}
+		answers: newAnswers(&r.names),
+		window:  semaphore.NewWeighted(window)}
 }
 
 // Publish implements broker.Publisher.

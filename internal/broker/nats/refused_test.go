@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,18 @@ func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbroker.Bus
 	return b
 }
 
+// betweenServices are subjects of handovers and of direct delivery.
+var betweenServices = []string{
+	"rondo.handover.inbox.to.o", "rondo.handover.task.to.w", "rondo.handover.system.to.o",
+	"rondo.direct.result.to.R", "rondo.direct.task.to.w___a", "rondo.direct.system.to.w_rondo%2Esystem_x",
+	"rondo.direct.answer.result.R.1", "rondo.direct.answer.task.R.1", "rondo.direct.answer.system.R.1",
+}
+
+// except returns all subjects but some.
+func except(all []string, some ...string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+}
+
 // TestShippedRightsAreTheLeast tries as each user everything that it must not do, one by one.
 func TestShippedRightsAreTheLeast(t *testing.T) {
 	t.Parallel()
@@ -203,15 +216,17 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"rondo.due.start.o.i", "rondo.due_start.o.i", "rondo.internal_start.o.i", "rondo.internal_event.e.i",
 		"rondo.internal_mailbox.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i",
 		"rondo.notification.ended.o.i",
-		"rondo.notification.handover.to.w", "rondo.notification.member.says.m",
+		"rondo.notification.member.says.m",
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_KV.k", "$KV.RONDO_KV.task.k",
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
 		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_TASKS.w.1.1.1.1.1",
 		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
 	client.mayNotPublish("rondo.operator.loglevel")
+	client.mayNotPublish(betweenServices...)
+	client.mayNotHear(betweenServices...)
 	client.mayNotHear(everywhere...)
 	client.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_worker.>", "_INBOX_check.>",
-		"rondo.notification.handover.to.w", "rondo.notification.member.says.*", "rondo.notification.withdrawn.>")
+		"rondo.notification.member.says.*", "rondo.notification.withdrawn.>")
 
 	worker := intrude(t, s, "worker")
 	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_TASKS", "STREAM.MSG.GET.KV_RONDO_SESSIONS",
@@ -225,8 +240,15 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"rondo.notification.ended.o.i", "rondo.notification.member.says.m", "rondo.notification.withdrawn.gpu.a.1-2.i",
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.attempts.k", "$KV.RONDO_KV.task",
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
-		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_check.x")
+		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_orchestrator.x.1",
+		"_INBOX_orchestrator.x.said.1", "_INBOX_check.x")
 	worker.mayNotPublish("rondo.operator.loglevel")
+	worker.mayNotPublish(except(betweenServices, "rondo.handover.task.to.w", "rondo.direct.result.to.R",
+		"rondo.direct.answer.task.R.1")...)
+	worker.mayNotHear(except(betweenServices, "rondo.handover.task.to.w", "rondo.direct.task.to.w___a",
+		"rondo.direct.answer.result.R.1")...)
+	worker.mayNotPublish("rondo.dead.start.o.i", "rondo.dead.internal_control.terminate.i", "rondo.dead.other._.x",
+		"rondo.dead.child-ended.1-2.i")
 	worker.mayNotHear(everywhere...)
 	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>",
 		"rondo.notification.ended.*.*", "rondo.notification.member.says.*", "rondo.done.*.*")
@@ -247,8 +269,10 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	orchestrator.mayNotPublish(others...)
 	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS."+
 		natsbroker.ConsumerOf(broker.TaskQueueName{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_TASKS.w_gpu_a.1.1.1.1.1",
-		"_INBOX_worker.x", "_INBOX_check.x")
+		"_INBOX_worker.x", "_INBOX_worker.x.said.1", "_INBOX_check.x")
 	orchestrator.mayNotPublish("rondo.operator.loglevel")
+	orchestrator.mayNotPublish("rondo.handover.task.to.w", "rondo.direct.answer.task.R.1")
+	orchestrator.mayNotHear("rondo.handover.task.to.w", "rondo.direct.task.to.w___a")
 	orchestrator.mayNotHear(everywhere...)
 	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.task-done.*.*", "rondo.notification.ended.*.*")
 
@@ -260,6 +284,8 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"$KV.RONDO_KV.task.k",
 		"$JS.API.INFO", "$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1",
 		"$JS.ACK.RONDO_TASKS.w.1.1.1.1.1", "_INBOX_client.x")
+	checker.mayNotPublish(betweenServices...)
+	checker.mayNotHear(betweenServices...)
 	checker.mayNotHear(everywhere...)
 	checker.mayNotHear("_INBOX_client.>", "rondo.notification.ended.*.*", "rondo.api.*")
 
@@ -282,7 +308,7 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := intrude(t, s, "setup")
-	for _, subject := range []string{"rondo.notification.handover.to.w", "rondo.notification.member.says.m",
+	for _, subject := range []string{"rondo.notification.member.says.m",
 		"rondo.notification.ended.o.i"} {
 		if err := all.nc.Publish(subject, []byte(subject)); err != nil {
 			t.Fatal(err)
@@ -366,7 +392,7 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handed, err := o.ReceiveHandovers("o", func(broker.Delivery) error { return nil })
+	handed, err := o.ReceiveHandovers(broker.HandoverInbox, "o", func(broker.Delivery) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +402,7 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 		"$KV.RONDO_KV.recovered"} {
 		err := client.nc.PublishRequest("rondo.api.state", reply, []byte(reply))
 		if err == nil {
-			err = all.nc.PublishRequest("rondo.notification.handover.to.o", reply, nil)
+			err = all.nc.PublishRequest("rondo.handover.inbox.to.o", reply, nil)
 		}
 		if err != nil {
 			t.Fatal(err)

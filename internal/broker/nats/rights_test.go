@@ -226,7 +226,8 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		}
 		must(worker.Delete(ctx, key))
 		done := make(chan broker.Delivery, 1)
-		stop, err := worker.ReceiveHandovers("w", func(d broker.Delivery) error { done <- d; return nil })
+		stop, err := worker.ReceiveHandovers(broker.HandoverTask, "w",
+			func(d broker.Delivery) error { done <- d; return nil })
 		must(err)
 		defer stop()
 		must(worker.Handover(ctx, "w", d))

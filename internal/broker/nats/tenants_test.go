@@ -283,7 +283,9 @@ func TestTenantsWithPrefixes(t *testing.T) {
 		i.mayNotPublish("south.start.o.i", "south.event.e.i", "south.control.terminate.i", "south.task-done.1-2.i",
 			"south.task.gpu.a.1-2.i", "south.later.start.o.i", "south.dead.start.o.i",
 			"south.api.delete", "south.api.process", "south.notification.ended.o.i", "south.notification.member.says.m",
-			"south.notification.handover.to.w", "$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_KV.m", "$KV.SOUTH_SCHEDULES.s",
+			"south.handover.inbox.to.w", "south.handover.task.to.w", "south.direct.result.to.R",
+			"south.direct.task.to.w___a", "south.direct.answer.task.R.1",
+			"$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_KV.m", "$KV.SOUTH_SCHEDULES.s",
 			"_INBOX_south-client.x", "_INBOX_south-orchestrator.x")
 		i.mayNotHear(">", "*.>", "south.>", "south.notification.ended.o.i", "south.notification.*.*.*", "south.api.*",
 			"south.task-done.1-2.i", "_INBOX_south-client.>", "_INBOX_south-orchestrator.>", "_INBOX.>",

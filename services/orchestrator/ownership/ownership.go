@@ -99,7 +99,7 @@ func (w *Ownership) Join(ctx context.Context, c Consumer) (err error) {
 		}
 		return c.TakeOver(d)
 	}
-	if w.stopped, err = w.broker.ReceiveHandovers(w.self.ID, take); err != nil {
+	if w.stopped, err = w.broker.ReceiveHandovers(broker.HandoverInbox, w.self.ID, take); err != nil {
 		return err
 	}
 	w.self.Host, _ = os.Hostname() // only for operators
