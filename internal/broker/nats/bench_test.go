@@ -133,3 +133,31 @@ func BenchmarkLatency(b *testing.B) {
 }
 
 var _ = fmt.Sprint
+
+// BenchmarkHandover hands a task of a kilobyte over to another worker.
+func BenchmarkHandover(b *testing.B) {
+	s := natstest.Start(b)
+	from, to := natstest.Connect(b, s, natsbroker.Config{}), natstest.Connect(b, s, natsbroker.Config{})
+	stop, err := to.ReceiveHandovers(broker.HandoverTask, "w", func(broker.Delivery) error { return nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stop()
+	if err := from.Publish(b.Context(),
+		events.Wire{Subject: "rondo.task._.a.1-2.i", Body: make([]byte, 1024)}); err != nil {
+		b.Fatal(err)
+	}
+	q, err := from.OpenTaskQueue(b.Context(), broker.TaskQueueName{Activity: "a"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var d broker.Delivery
+	if _, err := q.Take(b.Context(), 1, func(x broker.Delivery) { d = x }); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := from.Handover(b.Context(), "w", d); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -166,7 +166,7 @@ func newBus(config Config) *Bus {
 	return &Bus{
 		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
 		inbox:   newInbox(res, reader, p, dead, scheduled, results),
-		members: newMembers(res), handovers: &handovers{conn: c}, leases: &leases{res}, keyValue: &keyValue{res},
+		members: newMembers(res), handovers: &handovers{c, reader}, leases: &leases{res}, keyValue: &keyValue{res},
 		notifications: &notifications{c}, requests: &requests{c},
 	}
 }

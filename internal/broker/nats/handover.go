@@ -2,56 +2,42 @@ package natsbroker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// headerHanded describes, in JSON, a delivery that is handed over; its own headers and its body are
-// those of the message.
+// headerHanded is the subject for the acknowledgement of a delivery that is handed over. A handover
+// has nothing else: its receiver reads the message from the stream, so that it processes and
+// settles only messages that are stored, as they are stored. That costs a request to the leader, a
+// fifth of a millisecond. Few deliveries are handed over: messages for code that only some
+// orchestrators have, tasks of sessions, and direct tasks of more than a second.
 const headerHanded = "Rondo-Handed"
-
-type handed struct {
-	Subject      string    `json:"subject"`
-	Partition    int       `json:"partition"`
-	Sequence     uint64    `json:"place"`
-	NumDelivered int       `json:"deliveries"`
-	StoredAt     time.Time `json:"stored"`
-	Token        string    `json:"token"`
-}
 
 const accepted = "+OK"
 
+// maxAdopting is the maximum number of handovers of one name that are read from the stream at once.
+const maxAdopting = 64
+
 // handovers hands deliveries over to other processes.
-type handovers struct{ *conn }
+type handovers struct {
+	*conn
+	reader reader
+}
 
 // Handover implements broker.Handovers.
 func (hs *handovers) Handover(ctx context.Context, to string, d broker.Delivery) error {
-	o, err := originOf(d.Hold.AckSubject())
-	if err != nil {
+	if _, err := originOf(d.Hold.AckSubject()); err != nil {
 		return fmt.Errorf("hand over to %q: only this process can settle it: %w", to, err)
 	}
-	// The stream does not count an earlier direct delivery of a result, and adopt compares the
-	// numbers.
-	about, err := json.Marshal(handed{d.Subject, d.Partition, d.Sequence, min(d.NumDelivered, o.deliveries), d.StoredAt,
-		d.Hold.AckSubject()})
-	if err != nil {
-		return err
-	}
 	m := nats.NewMsg(hs.handoverSubject(broker.HandoverKindOf(hs.names.prefix, d.Subject), to))
-	m.Header = nats.Header(maps.Clone(d.Header))
-	if m.Header == nil {
-		m.Header = nats.Header{}
-	}
-	m.Header[headerHanded] = []string{string(about)}
-	m.Data = d.Body
+	m.Header = nats.Header{headerHanded: {d.Hold.AckSubject()}}
 	ctx, cancel := context.WithTimeout(ctx, hs.timeout)
 	defer cancel()
 	answer, err := hs.nc.RequestMsgWithContext(ctx, m)
@@ -66,20 +52,29 @@ func (hs *handovers) Handover(ctx context.Context, to string, d broker.Delivery)
 	return nil
 }
 
-// ReceiveHandovers implements broker.Handovers.
+// ReceiveHandovers implements broker.Handovers. It takes several handovers at once, because each
+// waits for a response of the stream. A sender that needs an order waits for the answer itself.
 func (hs *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
 	take func(broker.Delivery) error) (stop func(), err error) {
+	slots := make(chan struct{}, maxAdopting)
 	sub, err := hs.nc.Subscribe(hs.handoverSubject(kind, name), func(m *nats.Msg) {
-		answer := accepted
-		if d, err := hs.adopt(kind, m); err != nil {
-			answer = printable(err.Error())
-		} else if err := take(d); err != nil {
-			answer = printable(err.Error())
-		}
 		if !hs.mayAnswer(m) {
 			return
 		}
-		_ = m.Respond([]byte(answer)) // if it is lost, two processes have the delivery; settling it twice is harmless
+		slots <- struct{}{}
+		if !hs.run(func() {
+			defer func() { <-slots }()
+			answer := accepted
+			if d, err := hs.adopt(kind, m); err != nil {
+				answer = printable(err.Error())
+			} else if err := take(d); err != nil {
+				answer = printable(err.Error())
+			}
+			// if it is lost, two processes have the delivery; settling it twice is harmless
+			_ = m.Respond([]byte(answer))
+		}) {
+			<-slots
+		}
 	})
 	if err != nil {
 		return nil, problem("receive what is handed over", err)
@@ -92,14 +87,13 @@ func (hs *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
 	return stop, nil
 }
 
-// adopt makes a Delivery of a message that was handed over. Any user with permission to publish
-// there may have sent it: it must not make this process settle a message of another system.
+// adopt makes a Delivery of a message that was handed over. NATS permissions bind each kind to a
+// role, and NATS itself sends responses to any subject. So adopt takes only the position of the
+// message from its sender, and refuses one that is not where a consumer of this system delivers
+// messages of this kind.
 func (hs *handovers) adopt(kind broker.HandoverKind, m *nats.Msg) (broker.Delivery, error) {
-	var about handed
-	if err := json.Unmarshal([]byte(m.Header.Get(headerHanded)), &about); err != nil {
-		return broker.Delivery{}, fmt.Errorf("header %s: %w", headerHanded, err)
-	}
-	o, err := originOf(about.Token)
+	token := m.Header.Get(headerHanded)
+	o, err := originOf(token)
 	if err != nil {
 		return broker.Delivery{}, err
 	}
@@ -107,23 +101,64 @@ func (hs *handovers) adopt(kind broker.HandoverKind, m *nats.Msg) (broker.Delive
 	if kind == broker.HandoverInbox {
 		stream = hs.names.inbox
 	}
-	if o.stream != stream || broker.HandoverKindOf(hs.names.prefix, about.Subject) != kind {
-		return broker.Delivery{}, fmt.Errorf("%q, of %q, is not a message of the kind %s of this system", about.Token,
-			about.Subject, kind)
+	if o.stream != stream {
+		return broker.Delivery{}, fmt.Errorf("%q is not a message of the kind %s of this system", token, kind)
 	}
-	if err := hs.canTake(about.Subject); err != nil {
-		return broker.Delivery{}, fmt.Errorf("subject %q: %w", about.Subject, err)
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.timeout)
+	defer cancel()
+	// The leader has the message if it is stored; another replica may not have it yet.
+	stored, err := hs.reader.askLeader(ctx, stream, fmt.Appendf(nil, `{"seq":%d}`, o.place))
+	if err != nil {
+		return broker.Delivery{}, problem("read "+token, err)
 	}
-	if o.place != about.Sequence || about.NumDelivered < 1 || about.NumDelivered > o.deliveries ||
-		about.Partition < 0 ||
-		!o.stored.Equal(about.StoredAt) {
-		return broker.Delivery{}, fmt.Errorf("header %s does not fit %q", headerHanded, about.Token)
+	return hs.rebuild(kind, token, stored)
+}
+
+// rebuild makes a Delivery of a stored message, for the subject for its acknowledgement.
+func (hs *handovers) rebuild(kind broker.HandoverKind, token string, stored *found) (broker.Delivery, error) {
+	if stored == nil {
+		return broker.Delivery{}, fmt.Errorf("%q is not stored any more", token)
 	}
-	h := events.Header(m.Header)
-	delete(h, headerHanded)
-	return broker.Delivery{
-		Subject: about.Subject, Header: h, Body: m.Data, Partition: about.Partition, Sequence: about.Sequence,
-		NumDelivered: about.NumDelivered,
-		StoredAt:     o.stored, Hold: hold{hs.nc, about.Token},
-	}, nil
+	h, err := stored.header()
+	if err != nil {
+		return broker.Delivery{}, fmt.Errorf("headers of %q: %w", token, err)
+	}
+	d, o, notBefore, err := hs.delivery(&nats.Msg{Subject: stored.Subject, Header: h, Data: stored.Data, Reply: token})
+	switch {
+	case err != nil:
+		return broker.Delivery{}, err
+	case o.place != stored.Sequence || !o.stored.Equal(stored.Time) || d.Partition < 0,
+		o.consumer != hs.consumerOf(stored.Subject),
+		broker.HandoverKindOf(hs.names.prefix, d.Subject) != kind || hs.canTake(d.Subject) != nil:
+		return broker.Delivery{}, fmt.Errorf("%q does not fit the stored message %q", token, stored.Subject)
+	case time.Now().Before(notBefore):
+		return broker.Delivery{}, fmt.Errorf("%q waits for its time, %v", token, notBefore)
+	}
+	return d, nil
+}
+
+// consumerOf returns the name of the consumer that delivers a message with a stored subject; "" if
+// there is none.
+func (n *names) consumerOf(stored string) string {
+	if rest, ok := strings.CutPrefix(stored, n.prefix+".p."); ok {
+		p, rest, _ := strings.Cut(rest, ".")
+		partition, err := strconv.Atoi(p)
+		switch words := strings.Count(rest, ".") + 1; {
+		case err != nil, words < 3:
+			return ""
+		case words == 3:
+			return fromClients.consumer(partition)
+		}
+		return ahead.consumer(partition)
+	}
+	words, ok := n.queueWords(stored)
+	if !ok {
+		return ""
+	}
+	tag, activity, _ := strings.Cut(words, ".")
+	q, err := queueOf(tag, activity)
+	if err != nil {
+		return ""
+	}
+	return ConsumerOf(q)
 }

@@ -53,30 +53,26 @@ func TestConsumerNamesTellQueuesApart(t *testing.T) {
 
 func testConn() *conn { return &conn{names: namesOf("rondo")} }
 
-// FuzzAdopt hands over deliveries as any client may send them.
+// FuzzAdopt hands over deliveries with odd positions of odd messages.
 func FuzzAdopt(f *testing.F) {
-	f.Add(`{"subject":"rondo.event.e.i","partition":1,"place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0"}`)
-	f.Add(`{"subject":"rondo.task.t.a.1-2.i","place":5,"deliveries":1,"stored":"2024-01-01T00:00:00Z","token":"$JS.ACK._.hash.RONDO_TASKS.w_t_a.2.5.1.1704067200000000000.0.x"}`)
-	f.Add(`{"token":"$JS.ACK.OTHER.c.1.1.1.1.1"}`)
-	f.Add(`{"token":"rondo.event.e.i"}`)
-	f.Add(`{}`)
-	f.Add(`[`)
-	hs := &handovers{testConn()}
-	f.Fuzz(func(t *testing.T, about string) {
-		kind := broker.HandoverInbox
-		if strings.Contains(about, ".task.") {
-			kind = broker.HandoverTask
-		}
-		d, err := hs.adopt(kind, &nats.Msg{Header: nats.Header{headerHanded: {about}}})
+	f.Add("$JS.ACK.RONDO.p-1.1.5.1.1704067200000000000.0", "rondo.p.1.event.e.i", "NATS/1.0\r\nX: y\r\n\r\n")
+	f.Add("$JS.ACK._.hash.RONDO_TASKS.w_t_a.2.5.1.1704067200000000000.0.x", "rondo.task.t.a.1-2.i", "")
+	f.Add("$JS.ACK.RONDO.a--1.1.5.1.1704067200000000000.0", "rondo.p.-1.task.done.1-2.i", "NATS/1.0")
+	f.Add("$JS.ACK.OTHER.c.1.5.1.1.1", "rondo.p.1", "")
+	f.Add("rondo.event.e.i", "rondo.task.t", "")
+	hs := &handovers{conn: testConn()}
+	f.Fuzz(func(t *testing.T, token, subject, header string) {
+		kind := broker.HandoverKindOf("rondo", subject)
+		d, err := hs.rebuild(kind, token, &found{Subject: subject, Sequence: 5, Header: []byte(header),
+			Time: time.Unix(1704067200, 0)})
 		if err != nil {
 			return
 		}
-		token := d.Hold.AckSubject()
-		if !strings.HasPrefix(token, "$JS.ACK.") || strings.ContainsAny(token, " *>\r\n\t") ||
-			!strings.Contains(token, ".RONDO") {
-			t.Errorf("it would acknowledge by %q", token)
+		o, err := originOf(token)
+		if err != nil || d.Hold.AckSubject() != token || o.consumer != hs.consumerOf(subject) {
+			t.Errorf("%q would acknowledge %q (%v)", token, subject, err)
 		}
-		if d.Partition < 0 || d.NumDelivered < 1 || !strings.HasPrefix(d.Subject, "rondo.") {
+		if d.Partition < 0 || d.NumDelivered < 1 || d.Sequence != 5 || !strings.HasPrefix(d.Subject, "rondo.") {
 			t.Errorf("%+v", d)
 		}
 	})

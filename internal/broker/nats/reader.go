@@ -40,7 +40,16 @@ type found struct {
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"seq"`
 	Header   []byte `json:"hdrs"`
+	Data     []byte `json:"data"`
 	Time     time.Time
+}
+
+// header parses the headers.
+func (f *found) header() (nats.Header, error) {
+	if len(f.Header) == 0 {
+		return nil, nil
+	}
+	return nats.DecodeHeadersMsg(f.Header)
 }
 
 // next returns the first message of the inbox, from a place on, whose stored subject matches a
