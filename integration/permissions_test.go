@@ -1,15 +1,18 @@
 package integration_test
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/integration/internal/hostile"
-	"github.com/rondo-run/rondo/internal/broker/embedded"
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/seedtest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -17,68 +20,43 @@ import (
 // TestHostileRoles lets a client and a worker publish random messages that they have no business
 // with, with the shipped permissions, while other clients have their orchestrations done. A client
 // may end instances of others: the hostile one does not try that, except that it directs
-// acknowledgements to these subjects. Everything else goes on as without the hostile ones.
+// acknowledgements to these subjects. Everything else goes on as without the hostile ones: also a
+// delayed start, a schedule, a child, a dead letter and a session of others.
 func TestHostileRoles(t *testing.T) {
-	s := &system{t: t, dir: t.TempDir(), open: openSQLite(t), journal: newJournal(t), pace: 5}
-	server, err := embedded.Start(embedded.Options{Dir: s.dir, Listen: "127.0.0.1:0",
-		Config: "../deploy/nats/single.conf"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	s.server = server
-	as := func(user string, setup natsbroker.Setup) {
-		s.config = natsbroker.Config{Logger: quiet(), Login: natsbroker.Login{User: user, Password: user},
-			InboxPrefix: "_INBOX_" + user,
-			Setup:       setup, Partitions: 4}
-	}
-	as("setup", natsbroker.Make)
-	s.config.InboxPrefix = ""
-	s.bus, s.store = s.connect(), s.open()
-	s.deploy(plays...)
-	if _, err := s.bus.HealSchedules(t.Context()); err != nil { // makes the bucket
-		t.Fatal(err)
-	}
-	s.config.Partitions = 0
-	as("orchestrator", natsbroker.Verify)
-	s.config.Partitions = 0
-	s.orchestrate()
-	as("worker", natsbroker.Verify)
-	s.config.Partitions = 0
+	s := newRoles(t, plays...)
 	s.labour()
+	setup := s.connectAs("setup")
+	victims := s.victims(setup)
+	client, worker := s.connectAs("client"), s.connectAs("worker")
+	members := s.members(worker)
 
 	jobs := mixed("good", 60)
 	s.begin(jobs[:30], false)
-	var victims, incarnations []string
+	var instances, incarnations []string
 	for _, j := range jobs[:30] { // the hostile clients do not get the other ids: they could start them first
-		victims = append(victims, j.ID)
+		instances = append(instances, j.ID)
 		s.reaches(j.ID, events.KindStarted)
 		incarnations = append(incarnations, s.events(j.ID, 1)[0].Fact.(*events.Started).Incarnation)
 	}
+	waiting := victims.subjects()
 	seed := seedtest.Draw(t)
-	for i, user := range []string{"client", "worker"} {
-		nc, err := nats.Connect(server.URL(), nats.UserInfo(user, user), nats.CustomInboxPrefix("_INBOX_"+user),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
-		h := &hostile.Client{
-			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Conn: nc, Victims: victims, Incarnations: incarnations,
-			Subjects: hostile.Subjects[user],
-		}
-		if user == "worker" {
-			h.Incarnations = []string{"another", "9f1c5a0b7e3d2648"}
-		}
+	for i, h := range []*hostile.Client{
+		{Conn: client, Subjects: hostile.Subjects["client"], Incarnations: incarnations, Waiting: waiting},
+		{Conn: worker, Subjects: hostile.Subjects["worker"], Incarnations: []string{"another", "9f1c5a0b7e3d2648"},
+			Waiting: slices.DeleteFunc(slices.Clone(waiting),
+				func(subject string) bool { return strings.HasPrefix(subject, "$KV.RONDO_SESSIONS.") })},
+	} {
+		h.Rand, h.Victims, h.Members = rand.New(rand.NewPCG(seed, uint64(i))), instances, members
 		for range 1500 {
 			if err := h.Publish(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := nc.Flush(); err != nil {
+		if err := h.Conn.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	victims.unharmed()
 	s.begin(jobs[30:], false)
 	s.letGo(jobs)
 	s.finished(jobs, patience)
@@ -88,4 +66,79 @@ func TestHostileRoles(t *testing.T) {
 		}
 	}
 	s.settled()
+}
+
+// victims are what others have stored, one of each kind, beside instances.
+type victims struct {
+	s     *system
+	setup *nats.Conn
+}
+
+// victims stores a session, a delayed start, a schedule, and a dead letter.
+func (s *system) victims(setup *nats.Conn) victims {
+	s.t.Helper()
+	v := victims{s, setup}
+	if owner, err := s.bus.Acquire(s.t.Context(), "lock", "owner"); err != nil || owner != "owner" {
+		s.t.Fatal(owner, err)
+	}
+	if err := s.bus.PutSchedule(s.t.Context(), broker.Schedule{ID: "nightly", Pattern: "* * * * * *",
+		Changed: time.Now(), Message: events.Wire{Subject: "rondo.start.childless.nightly", Body: []byte(`"x"`),
+			Header: events.Header{events.HeaderConflict: {"restart"}}}}); err != nil {
+		s.t.Fatal(err)
+	}
+	delayed := &nats.Msg{Subject: "rondo.start.childless.delayed", Data: []byte(`"x"`), Header: nats.Header{
+		"Rondo-Not-Before": {time.Now().Add(5 * time.Second).UTC().Format(time.RFC3339Nano)}}}
+	for _, m := range []*nats.Msg{delayed, {Subject: "rondo.start.once.%ZZ", Data: []byte("a letter")}} {
+		if _, err := setup.RequestMsg(m, patience); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.eventually("the victims are stored", func() error {
+		for _, want := range []string{"rondo.later.start.childless.delayed", "rondo.dead.start.once.%ZZ"} {
+			if !slices.Contains(v.subjects(), want) {
+				return errors.New("not yet: " + want)
+			}
+		}
+		return nil
+	})
+	return v
+}
+
+// subjects are those under which victims are stored.
+func (v victims) subjects() (all []string) {
+	for _, stream := range []string{"RONDO_LATER", "RONDO_DEAD", "KV_RONDO_SCHEDULES", "KV_RONDO_SESSIONS"} {
+		all = append(all, v.s.subjectsOf(v.setup, stream)...)
+	}
+	return all
+}
+
+// unharmed checks that each victim is as it was.
+func (v victims) unharmed() {
+	s := v.s
+	t := s.t
+	t.Helper()
+	now := time.Now()
+	if owner, err := s.bus.Owner(t.Context(), "lock"); err != nil || owner != "owner" {
+		t.Errorf("the session is owned by %q, %v", owner, err)
+	}
+	letters, err := s.bus.DeadLetters(t.Context(), 0, 10_000)
+	if err != nil || !slices.ContainsFunc(letters, func(l broker.DeadLetter) bool {
+		return l.Subject == "rondo.start.once.%ZZ" && string(l.Body) == "a letter"
+	}) {
+		t.Errorf("the dead letter is not among %d, %v", len(letters), err)
+	}
+	if all, err := s.bus.Schedules(t.Context()); err != nil || len(all) != 1 || all[0].ID != "nightly" {
+		t.Errorf("the schedules are %+v, %v", all, err)
+	}
+	s.eventually("the schedule starts its instance", func() error {
+		i, err := s.store.Instance(t.Context(), "nightly")
+		if err == nil && i.StartedAt.Before(now) {
+			err = fmt.Errorf("it has not since %v", i.StartedAt)
+		}
+		return err
+	})
+	if _, err := s.bus.DropSchedule(t.Context(), "nightly"); err != nil {
+		t.Error(err)
+	}
+	s.completed("delayed", "child of x")
 }

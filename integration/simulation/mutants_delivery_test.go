@@ -79,6 +79,40 @@ var mutantsOfDelivery = []mutant{
 		test: test{pkg: delivered, run: "^TestResultsOfRedeliveredTasksAreStored$"}, edits: []edit{
 			{workerOf + "complete.go", "len(back) > 0 && a.d.NumDelivered == 1 {", "len(back) > 0 {"},
 		}},
+	// What the roles send to each other.
+	{name: "the acknowledgements of NATS arrive where workers answer",
+		test: test{pkg: "./internal/broker/nats", run: "^TestReceiversAcknowledgeNothing$", hangs: 30 * time.Second},
+		edits: []edit{
+			{natsOf + "flight.go", "	case !l.direct:\n		return p.answers[\"\"]\n",
+				"	case !l.direct:\n		return p.answers[aboutTasks]\n"},
+		}},
+	{name: "a direct delivery is answered on any subject", test: test{pkg: "./internal/broker/nats",
+		run: "^TestDirectDeliveryIsForResultsOnly$", hangs: 60 * time.Second}, edits: []edit{
+		{natsOf + "conn.go", "	if ok && two && random != \"\" &&",
+			"	if m.Reply != \"\" || ok && two && random != \"\" &&"},
+	}},
+	{name: "a handover of another message is taken",
+		test: test{pkg: "./internal/broker/nats", run: "^TestAHandoverIsReadFromTheStream$"}, edits: []edit{
+			{natsOf + "handover.go", "!o.stored.Equal(stored.Time)", "o.stored.IsZero()"},
+		}},
+	{name: "a handover of another consumer is taken",
+		test: test{pkg: "./internal/broker/nats", run: "^TestAHandoverIsReadFromTheStream$"}, edits: []edit{
+			{natsOf + "handover.go", "		o.consumer != hs.consumerOf(stored.Subject),\n", ""},
+		}},
+	{name: "a handover of another kind is taken",
+		test: test{pkg: "./internal/broker/nats", run: "^TestAHandoverIsReadFromTheStream$"}, edits: []edit{
+			{natsOf + "handover.go", "broker.HandoverKindOf(hs.names.prefix, d.Subject) != kind || ", ""},
+		}},
+	{name: "a handover is taken as its sender describes it",
+		test: test{pkg: "./internal/broker/nats", run: "^TestAHandoverIsReadFromTheStream$"}, edits: []edit{
+			{natsOf + "handover.go", "	return hs.rebuild(kind, token, stored)\n",
+				"	if stored != nil {\n		stored.Data = m.Data\n	}\n" +
+					"	return hs.rebuild(kind, token, stored)\n"},
+		}},
+	{name: "a response of NATS counts as a message",
+		test: test{pkg: "./pkg/events", run: "^TestResponsesOfNATSAreNoMessages$"}, edits: []edit{
+			{"pkg/events/decode.go", "isAcknowledgement(body) || isAPIResponse(body)", "isAcknowledgement(body)"},
+		}},
 	// Two commits at once, and small ones that are delayed.
 	{name: "the second commit publishes nothing",
 		test: test{pkg: "./integration", run: "^TestTheSecondCommitPublishes$", hangs: 30 * time.Second}, edits: []edit{

@@ -57,10 +57,13 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if m.Sent, err = decodeTime(h, HeaderSent); err != nil {
 		return Message{}, err
 	}
-	if len(h) == 0 && isAcknowledgement(body) {
+	if len(h) == 0 && (isAcknowledgement(body) || isAPIResponse(body)) {
 		return Message{}, fmt.Errorf(
 			"it is an acknowledgement that NATS sent here because a publisher named this subject for it; a message "+
 				"with such a body needs a header, such as %s", HeaderMsgID)
+	}
+	if h.get("Nats-Stream") != "" && h.get("Nats-Sequence") != "" { // a stored message that was read directly
+		return Message{}, errors.New("NATS sent this response here because a requester named this subject for it")
 	}
 	verb, internally := Origin(tokens[0])
 	m.Internal = internally && verb.fromClients()
@@ -86,6 +89,12 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 func isAcknowledgement(body []byte) bool {
 	return (bytes.HasPrefix(body, []byte(`{"stream":"`)) || bytes.HasPrefix(body, []byte(`{"error":{"`))) &&
 		bytes.Contains(body, []byte(`"seq":`))
+}
+
+// isAPIResponse reports whether a body is that of a response of JetStream's API. NATS sends it to
+// any subject that the requester names, without headers.
+func isAPIResponse(body []byte) bool {
+	return bytes.HasPrefix(body, []byte(`{"type":"io.nats.jetstream.api.`))
 }
 
 // upTo leaves out a text that is too long or not valid UTF-8: half of it would mean something else.

@@ -19,6 +19,12 @@ type Client struct {
 	Victims      []string // instances of others
 	Incarnations []string // their incarnations, which are no secret
 	Subjects     []string // that the role may publish on, with %v for an instance
+	Members      []string // ids of orchestrators, as in subjects, which a worker can learn
+	Waiting      []string // subjects under which one message of others each is stored
+
+	// Replies says that the role has an account of its own, so that no acknowledgement reaches
+	// messages that others have stored. In one account, NATS replaces such a message.
+	Replies bool
 }
 
 // Subjects are the subjects that each role may publish on, with %v for an instance of others,
@@ -30,9 +36,12 @@ var Subjects = map[string][]string{
 		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.start.childless.own~1%2E2", "rondo.api.explode",
 	},
 	// A worker that knows the right token is a legitimate one. The hostile worker does not know it,
-	// and names another incarnation.
+	// and names another incarnation. It does not request tasks: in one account, NATS publishes
+	// them, and an empty status of a direct get, as any message that the worker names.
 	"worker": {"rondo.task-done.1-2.%v", "rondo.task-failed.1-3.%v", "rondo.task-begun.1-2.%v",
-		"rondo.dead.task._.double.1-2.own", "$KV.RONDO_KV.task.own"},
+		"rondo.dead.task._.double.1-2.own", "$KV.RONDO_KV.task.own", "rondo.handover.task.to.worker",
+		"rondo.direct.result.to.x", "rondo.direct.answer.task.x.1", "$JS.API.STREAM.INFO.RONDO",
+		"$JS.API.STREAM.INFO.KV_RONDO_MEMBERS", "$JS.API.STREAM.MSG.GET.RONDO_TASKS"},
 }
 
 // one chooses among some.
@@ -44,7 +53,7 @@ func (h *Client) internal() string {
 	who := events.EncodeToken(one(h.Rand, h.Victims...))
 	place := fmt.Sprintf("%d-%d", 1+h.Rand.IntN(2), 1+h.Rand.IntN(12))
 	own := place + "-" + one(h.Rand, h.Incarnations...)
-	return one(h.Rand,
+	return one(h.Rand, append(h.between(),
 		"rondo.task-done."+place+"."+who, "rondo.task-failed."+place+"."+who, "rondo.task-begun."+place+"."+who,
 		"rondo.child-ended."+place+"."+who,
 		"rondo.timer-due."+own+"."+who, "rondo.task._.double."+own+"."+who, "rondo.due.task-done."+place+"."+who,
@@ -54,8 +63,27 @@ func (h *Client) internal() string {
 		"rondo.internal_mailbox.letters."+who, "rondo.due_control.terminate."+who, "rondo.due.control.terminate."+who,
 		"rondo.anchor", "rondo.dead.start.once."+who,
 		"$JS.API.STREAM.PURGE.RONDO", "$JS.API.STREAM.DELETE.RONDO_LATER", "$KV.RONDO_KV.recovered",
-		"$KV.RONDO_KV.attempts.1=401", "rondo.direct.result.to.x",
-	)
+		"$KV.RONDO_KV.attempts.1=401",
+	)...)
+}
+
+// between are subjects between the services, and of the results of API requests.
+func (h *Client) between() []string {
+	all := []string{"rondo.direct.result.to.x", "rondo.direct.task.to.w___double", "rondo.direct.answer.result.x.1",
+		"rondo.direct.answer.task.x.1", "rondo.direct.answer.system.x.1", "_INBOX_orchestrator.x.1",
+		"_INBOX_worker.x.1"}
+	for _, m := range h.Members {
+		all = append(all, "rondo.handover.inbox.to."+m, "rondo.handover.system.to."+m, "rondo.handover.task.to."+m)
+	}
+	return all
+}
+
+// handed is a forged position for a handover.
+func (h *Client) handed() string {
+	token := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", one(h.Rand, "RONDO", "RONDO_TASKS", "RONDO_LATER"),
+		one(h.Rand, "p-0", "a-1", "w___double", "due"), h.Rand.IntN(50), time.Now().UnixNano())
+	return one(h.Rand, "{}", token, fmt.Sprintf(`{"subject":%q,"place":1,"deliveries":1,"token":%q}`,
+		"rondo.control.terminate."+events.EncodeToken(one(h.Rand, h.Victims...)), token))
 }
 
 // header is one that NATS or the services know, with a value that would do harm if it counted.
@@ -73,7 +101,8 @@ func (h *Client) header() (name, value string) {
 		{events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
 		{events.HeaderDirectReply, "rondo.direct.result.to.x"}, {"Rondo-Again", "true"},
 		{"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
-		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"}, {"Rondo-Handed", "{}"},
+		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"},
+		{"Rondo-Handed", h.handed()},
 		{"Rondo-Outcome", "done"}, {"Rondo-Attempt", "1"},
 		{events.HeaderSent, one(h.Rand, "2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "never")},
 		{"Rondo-Not-Before",
@@ -90,7 +119,10 @@ func (h *Client) header() (name, value string) {
 func (h *Client) Publish() error {
 	m := &nats.Msg{Subject: h.internal(), Header: nats.Header{}, Data: []byte(one(h.Rand, `"forged"`, `{}`, ``,
 		"\x00\xff", `{"stream":"RONDO","seq":1}`, strings.Repeat("[", 1000)))}
-	if h.Rand.IntN(4) > 0 {
+	switch n := h.Rand.IntN(5); {
+	case n == 0 && len(h.Waiting) > 0:
+		m.Subject = one(h.Rand, h.Waiting...)
+	case n > 1:
 		if m.Subject = one(h.Rand, h.Subjects...); strings.Contains(m.Subject, "%v") {
 			m.Subject = fmt.Sprintf(m.Subject, events.EncodeToken(one(h.Rand, h.Victims...)))
 		}
@@ -102,6 +134,9 @@ func (h *Client) Publish() error {
 	if h.Rand.IntN(3) == 0 {
 		m.Reply = one(h.Rand, h.internal(), "rondo.control.terminate."+events.EncodeToken(one(h.Rand, h.Victims...)),
 			"rondo.event.approval."+events.EncodeToken(one(h.Rand, h.Victims...)))
+		if h.Replies && h.Rand.IntN(3) == 0 && len(h.Waiting) > 0 {
+			m.Reply = one(h.Rand, h.Waiting...)
+		}
 	}
 	return h.Conn.PublishMsg(m)
 }

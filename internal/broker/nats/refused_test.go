@@ -248,7 +248,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	worker.mayNotHear(except(betweenServices, "rondo.handover.task.to.w", "rondo.direct.task.to.w___a",
 		"rondo.direct.answer.result.R.1")...)
 	worker.mayNotPublish("rondo.dead.start.o.i", "rondo.dead.internal_control.terminate.i", "rondo.dead.other._.x",
-		"rondo.dead.child-ended.1-2.i")
+		"rondo.dead.child-ended.1-2.i", "rondo.dead.task.rondo%2Esystem.rondo%2Ejobs%2Epush.1-2.i")
 	worker.mayNotHear(everywhere...)
 	worker.mayNotHear("rondo.api.*", "rondo.api.start", "_INBOX_orchestrator.>", "_INBOX_client.>",
 		"rondo.notification.ended.*.*", "rondo.notification.member.says.*", "rondo.done.*.*")
