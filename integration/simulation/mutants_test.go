@@ -218,42 +218,61 @@ func TestMutants(t *testing.T) {
 	if len(all) < 63 {
 		t.Errorf("there are %d mistakes", len(all))
 	}
+	planted := func(i int) bool { return *plant || testing.Short() && i%quickly == 0 }
 	simulated := 0
+	together := &nursery{root: root, sources: make(map[string][]byte), copies: make(map[string][]copied)}
+	numbers := make(map[string]int)
 	for _, m := range all {
-		if m.test.run == "" {
-			simulated++
+		m.apply(t, root)
+		if m.test.run != "" {
+			continue
 		}
-		sample := testing.Short() && m.test.run == "" && simulated%quickly == 0
+		if simulated++; planted(simulated) {
+			numbers[m.name] = together.plant(t, m)
+		}
+	}
+	program := ""
+	if len(together.planted) > 0 {
+		program = build(t, root, together.files(t))
+		if found, _ := hunt(t, program, 0, 1, 1); found != "" {
+			t.Fatalf("without a mistake, the program fails:\n%s", found)
+		}
+	}
+	for _, m := range all {
+		number, sample := numbers[m.name]
+		if !sample && (m.test.run == "" || !*plant) {
+			continue
+		}
 		t.Run(m.name, func(t *testing.T) {
-			files := m.apply(t, root)
-			if !*plant && !sample {
-				return
-			}
 			if *plant { // a sample leaves the other processors to other tests
 				t.Parallel()
 			}
 			if m.test.run != "" {
-				m.test.finds(t, root, files)
+				m.test.finds(t, root, m.apply(t, root))
 				return
 			}
-			begun := time.Now()
-			program := build(t, root, files)
-			built := time.Since(begun)
-			if found, _ := hunt(t, program, m.seed, 1); found != "" {
-				t.Logf("built in %v; found with seed %d", built.Round(time.Second), m.seed)
+			program := program
+			if number == 0 {
+				program = build(t, root, m.apply(t, root))
+			}
+			if found, _ := hunt(t, program, number, m.seed, 1); found != "" {
+				t.Logf("found with seed %d", m.seed)
 				return
 			}
 			if !*plant {
 				t.Fatalf("seed %d does not find it any more; `make mutants` looks for another one", m.seed)
 			}
-			begun = time.Now()
-			found, out := hunt(t, program, 1, 1_000_000)
+			begun := time.Now()
+			found, out := hunt(t, program, number, 1, 1_000_000)
 			if found == "" {
 				t.Fatalf("it is not found within %v:\n%s", *huntFor, out)
 			}
-			t.Logf("built in %v; seed %d does not find it any more, but another one does, after %v:\n%s",
-				built.Round(time.Second), m.seed, time.Since(begun).Round(time.Second), found)
+			t.Logf("seed %d does not find it any more, but another one does, after %v:\n%s", m.seed,
+				time.Since(begun).Round(time.Second), found)
 		})
+	}
+	if len(numbers) > 0 {
+		t.Logf("%d of %d mistakes are in one program", len(together.planted), len(numbers))
 	}
 }
 
@@ -337,15 +356,16 @@ func overlayOf(t *testing.T, dir string, files map[string]string) (list string) 
 
 var found = regexp.MustCompile(`(?s)seed \d+ \(.*?make sim SEED=\d+ N=1`)
 
-// hunt runs seeds until one of them fails, for as long as it may take, and returns the failure. A
-// world in which a mistake never settles takes half a minute and more on a busy machine: hunt lets
-// it end.
-func hunt(t *testing.T, program string, seed uint64, n int) (what, out string) {
+// hunt runs seeds until one of them fails, for as long as it may take, and returns the failure. The
+// program plays the mistake with this number. A world in which a mistake never settles takes half a
+// minute and more on a busy machine: hunt lets it end.
+func hunt(t *testing.T, program string, number int, seed uint64, n int) (what, out string) {
 	t.Helper()
 	var b bytes.Buffer
 	c := exec.CommandContext(t.Context(), program, "-test.run=^TestSeeds$", fmt.Sprint("-seed=", seed),
 		fmt.Sprint("-seeds=", n), "-stop-at=1", fmt.Sprint("-within=", *huntFor), "-test.timeout=20m")
-	c.Env, c.Stdout, c.Stderr = withoutLedger(), &b, &b
+	c.Env = append(withoutLedger(), fmt.Sprint(plantedVariable, "=", number), "GOMAXPROCS=1") // for one world
+	c.Stdout, c.Stderr = &b, &b
 	_ = c.Run() // it is to fail
 	what = found.FindString(b.String())
 	return what[:min(len(what), 700)], b.String()[:min(b.Len(), 3000)]
