@@ -33,18 +33,25 @@ func TestPercent(t *testing.T) {
 func TestRoomIsUsed(t *testing.T) {
 	before := debug.SetGCPercent(usual)
 	defer debug.SetGCPercent(before)
-	usually := collections()
-	debug.SetGCPercent(usual)
 	over := new(atomic.Bool)
-	defer over.Store(true)
-	watch(&cycle{room: 64 << 20, percent: usual, over: over})
-	for percent := uint64(usual); percent == usual; { // the first collection measures the live heap
-		runtime.GC()
-		runtime.Gosched()
-		percent = gogc()
-	}
-	roomy := collections()
-	if roomy*3 > usually {
+	defer func() { over.Store(true) }()
+	var roomy, usually uint32
+	// On a busy machine, much garbage is made while one collection runs: then they are counted anew.
+	if !slowtest.Until(time.Minute, func() bool {
+		over.Store(true)
+		debug.SetGCPercent(usual)
+		usually = collections()
+		over = new(atomic.Bool)
+		debug.SetGCPercent(usual) // a collection may have called the cycle before
+		watch(&cycle{room: 64 << 20, percent: usual, over: over})
+		for percent := uint64(usual); percent == usual; { // the first collection measures the live heap
+			runtime.GC()
+			runtime.Gosched()
+			percent = gogc()
+		}
+		roomy = collections()
+		return roomy*3 <= usually
+	}) {
 		t.Errorf("%d collections with room, %d without: want less than a third", roomy, usually)
 	}
 	// The runtime calls back after a collection, on a busy machine after the next one has begun.
