@@ -96,6 +96,31 @@ func TestPartitionsAreReadBeforeTheyAreAssigned(t *testing.T) {
 	}
 }
 
+// TestPartitionsAreReadEveryFewSeconds: the number of partitions changes, and no member does. The
+// orchestrator knows the number within ten seconds.
+func TestPartitionsAreReadEveryFewSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{changed: make(chan struct{}, 1)}
+		w := &Ownership{self: broker.Member{ID: "this", Engine: 1}, broker: c, members: c,
+			log: slog.New(slog.DiscardHandler), receivers: make(map[int]*receiving)}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w.Run(ctx, consumer{c})
+		}()
+		<-time.After(10 * time.Second)
+		c.mu.Lock()
+		events := slices.Clone(c.events)
+		c.mu.Unlock()
+		if want := []string{"look", "own", "look", "own"}; !slices.Equal(events[:min(4, len(events))], want) {
+			t.Errorf("it did %q, want %q", events, want)
+		}
+		end()
+		<-ended
+	})
+}
+
 // TestAMemberThatOthersCannotSeeIsNotReady: an orchestrator whose membership is not stored says so.
 func TestAMemberThatOthersCannotSeeIsNotReady(t *testing.T) {
 	c := &changing{}
