@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,6 +63,35 @@ func TestStat(t *testing.T) {
 	for _, bad := range []string{"", "42 a S 7", "42 (a) S x 1 1"} {
 		if p, ok := parseStat(bad); ok {
 			t.Errorf("%q is read as %+v", bad, p)
+		}
+	}
+}
+
+// TestOtherProcessesAreReadOnce: the machine may have hundreds of processes.
+func TestOtherProcessesAreReadOnce(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("THE TIMES OF PROCESSES ARE NOT TESTED: ", err)
+	}
+	w := &watcher{root: os.Getpid(), seen: make(map[int]*seen)}
+	for range 2 {
+		c := exec.Command("cat") // it reads until its input ends
+		input, err := c.StdinPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := w.read()
+		if all[c.Process.Pid].parent != w.root || all[w.root].name == "" {
+			t.Errorf("%v lacks %d or its child %d", all, w.root, c.Process.Pid)
+		}
+		if parent := os.Getppid(); all[parent].name != "" || parent > 1 && !w.others[parent] {
+			t.Errorf("%d is read, which is above", parent)
+		}
+		_ = input.Close() // ends it
+		if err := c.Wait(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -2,20 +2,20 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // watcher measures the CPU time of the test binaries below a process, by their directory. It looks
-// at /proc ten times a second: go test -exec would measure exactly, but turns its cache off. On a
+// at /proc four times a second: go test -exec would measure exactly, but turns its cache off. On a
 // system without /proc it measures nothing.
 type watcher struct {
-	root  int
-	stop  chan struct{}
-	ended chan struct{}
-	seen  map[int]*seen // by process
+	root   int
+	stop   chan struct{}
+	ended  chan struct{}
+	seen   map[int]*seen // by process
+	others map[int]bool  // processes of this machine that are not below root: they are not read again
 }
 
 // seen is a test binary with its child processes.
@@ -25,12 +25,13 @@ type seen struct {
 }
 
 const (
-	lookEvery = 100 * time.Millisecond
+	lookEvery = 250 * time.Millisecond
 	tick      = 10 * time.Millisecond // of the kernel's times: USER_HZ is 100 on all Linux systems
 )
 
 func watch(root int) *watcher {
-	w := &watcher{root: root, stop: make(chan struct{}), ended: make(chan struct{}), seen: make(map[int]*seen)}
+	w := &watcher{root: root, stop: make(chan struct{}), ended: make(chan struct{}), seen: make(map[int]*seen),
+		others: make(map[int]bool)}
 	go func() {
 		defer close(w.ended)
 		ticker := time.NewTicker(lookEvery)
@@ -66,18 +67,7 @@ type process struct {
 }
 
 func (w *watcher) look() {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	all := make(map[int]process, len(stats))
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if p, ok := parseStat(string(data)); ok && err == nil {
-			all[pid] = p
-		}
-	}
+	all := w.read()
 	now := make(map[int]time.Duration)
 	for pid, p := range all {
 		if of, ok := w.binary(pid, all); ok {
@@ -96,6 +86,62 @@ func (w *watcher) look() {
 		}
 		s.cpu = max(s.cpu, cpu)
 	}
+}
+
+// read returns the processes below the root, and the root.
+func (w *watcher) read() map[int]process {
+	all := make(map[int]process)
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return all
+	}
+	names, _ := proc.Readdirnames(-1)
+	_ = proc.Close() // it was only read
+	others := make(map[int]bool, len(w.others))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		switch {
+		case err != nil:
+		case w.others[pid]:
+			others[pid] = true
+		default:
+			data, err := os.ReadFile("/proc/" + name + "/stat")
+			if err != nil {
+				continue // it has ended
+			}
+			if p, ok := parseStat(string(data)); ok {
+				all[pid] = p
+			}
+		}
+	}
+	ours := make(map[int]process)
+	for pid, p := range all {
+		switch below, known := w.below(pid, all); {
+		case below:
+			ours[pid] = p
+		case known: // otherwise its parent has begun meanwhile
+			others[pid] = true
+		}
+	}
+	w.others = others
+	return ours
+}
+
+// below reports whether a process is the root or below it, and whether that is known.
+func (w *watcher) below(pid int, all map[int]process) (below, known bool) {
+	for range 100 {
+		switch p, there := all[pid]; {
+		case pid == w.root:
+			return true, true
+		case pid <= 1, w.others[pid]:
+			return false, true
+		case !there:
+			return false, false
+		default:
+			pid = p.parent
+		}
+	}
+	return false, false
 }
 
 // binary returns the test binary that a process is or belongs to: the outermost one below the root.
