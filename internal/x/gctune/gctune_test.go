@@ -36,7 +36,7 @@ func TestRoomIsUsed(t *testing.T) {
 	over := new(atomic.Bool)
 	defer func() { over.Store(true) }()
 	var roomy, usually uint32
-	// On a busy machine, much garbage is made while one collection runs: then they are counted anew.
+	// On a busy machine, much garbage is made while one collection runs. Then the test counts anew.
 	if !slowtest.Until(time.Minute, func() bool {
 		over.Store(true)
 		debug.SetGCPercent(usual)
