@@ -357,14 +357,14 @@ func overlayOf(t *testing.T, dir string, files map[string]string) (list string) 
 var found = regexp.MustCompile(`(?s)seed \d+ \(.*?make sim SEED=\d+ N=1`)
 
 // hunt runs seeds until one of them fails, for as long as it may take, and returns the failure. The
-// program plays the mistake with this number. A world in which a mistake never settles takes half a
-// minute and more on a busy machine: hunt lets it end.
+// program plays the mistake with this number. A world in which work never ends runs for 20 virtual
+// minutes, some seconds of CPU time: hunt lets it end.
 func hunt(t *testing.T, program string, number int, seed uint64, n int) (what, out string) {
 	t.Helper()
 	var b bytes.Buffer
 	c := exec.CommandContext(t.Context(), program, "-test.run=^TestSeeds$", fmt.Sprint("-seed=", seed),
 		fmt.Sprint("-seeds=", n), "-stop-at=1", fmt.Sprint("-within=", *huntFor), "-test.timeout=20m")
-	c.Env = append(withoutLedger(), fmt.Sprint(plantedVariable, "=", number), "GOMAXPROCS=1") // for one world
+	c.Env = append(withoutLedger(), fmt.Sprint(plantedVariable, "=", number), "GOMAXPROCS=1") // for one bubble
 	c.Stdout, c.Stderr = &b, &b
 	_ = c.Run() // it is to fail
 	what = found.FindString(b.String())

@@ -84,8 +84,8 @@ func TestFormerSeeds(t *testing.T) {
 // enough is how many worlds there must be for everything to happen in some of them.
 const enough = 200
 
-// TestSeeds lets a number of worlds happen, with -short on one processor: TestSeedsRepeat shows that
-// their number has no influence.
+// TestSeeds lets a number of worlds happen, with -short on one processor: TestSeedsRepeat shows
+// that the number of processors has no influence.
 func TestSeeds(t *testing.T) {
 	first := max(1, *firstSeed)
 	n := *seedCount
