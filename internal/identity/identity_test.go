@@ -116,7 +116,7 @@ func beating(t *testing.T, d *database, b nats) *process {
 	return p
 }
 
-// pass lets time pass on the clock of the test, and the others do what is due by then.
+// pass lets time pass on the clock of the test, and other processes do their work.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
