@@ -242,6 +242,9 @@ func (e *examination) processes(ctx context.Context) {
 		if p.Problem != "" {
 			e.note(p.Kind+"s", bad, "look into its log", "%s: %s", p.ID, oneLine(p.Problem))
 		}
+		for _, w := range p.Warnings {
+			e.note(p.Kind+"s", look, "", "%s: %s", p.ID, oneLine(w))
+		}
 		if skew := p.Now.Sub(began.Add(took / 2)); skew > maxSkew+took || skew < -maxSkew-took {
 			e.note("clocks", look,
 				"timers and time limits are as good as the clocks: let all machines have the time from NTP",

@@ -420,7 +420,22 @@ type Repairer interface {
 	// Repair creates streams, consumers and buckets that are missing because an operator removed
 	// them or a disk was lost.
 	Repair(ctx context.Context) error
+	// Flaws lists the streams, consumers and buckets that are missing or damaged, as this process
+	// has seen them last, while it receives. Those that it may repair, it repairs soon.
+	Flaws() []Flaw
 }
+
+// Flaw is damage of a stream, a consumer or a bucket.
+type Flaw struct {
+	// Part is "stream RONDO", or "consumer RONDO/p-0".
+	Part string
+	// Problem lists the differences, and Remedy says what an operator should do.
+	Problem, Remedy string
+	// Harmful says that messages may be lost, refused or delivered to no process.
+	Harmful bool
+}
+
+func (f Flaw) String() string { return f.Part + ": " + f.Problem + "; " + f.Remedy }
 
 // ---- Core NATS: nothing is stored.
 

@@ -43,6 +43,8 @@ type Process struct {
 	Now   time.Time `json:"now"`
 	// Problem says why it does not do its job: that its database does not answer, say.
 	Problem string `json:"problem,omitempty"`
+	// Warnings are what operators should look at, although the process does its job.
+	Warnings []string `json:"warnings,omitempty"`
 	// Works describes the work of a worker.
 	Works *Works `json:"works,omitempty"`
 	// Unknown are instances whose messages wait with an orchestrator that cannot take them.

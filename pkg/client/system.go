@@ -164,6 +164,9 @@ type Process struct {
 	Now   time.Time `json:"now"`
 	// Problem is why it does not do its job, for example because its database does not answer.
 	Problem string `json:"problem,omitempty"`
+	// Warnings are what operators should look at, although it does its job: a setting of a stream
+	// that differs from the setup, for example.
+	Warnings []string `json:"warnings,omitempty"`
 	// Works describes the work of a worker.
 	Works *Works `json:"works,omitempty"`
 	// Unknown are instances whose messages wait with an orchestrator that cannot take them.
@@ -259,7 +262,8 @@ func systemOf(x query.System) SystemStatus {
 
 func processOf(p process.Process) Process {
 	out := Process{Kind: p.Kind, ID: p.ID, Host: p.Host, Build: p.Build, System: p.System, Began: p.Began, Now: p.Now,
-		Problem: p.Problem, Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) })}
+		Problem: p.Problem, Warnings: p.Warnings,
+		Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) })}
 	if w := p.Works; w != nil {
 		out.Works = &Works{Draining: w.Draining, Slots: w.Slots, Used: w.Used, Tags: w.Tags, Activities: w.Activities,
 			Queues:   convert(w.Queues, func(q process.Queue) WorkerQueue { return WorkerQueue(q) }),

@@ -345,7 +345,19 @@ func (o *Orchestrator) Ready(ctx context.Context) error {
 		return errors.New("it has not begun")
 	}
 	return errors.Join(o.Live(), o.broker.Connected(), o.own.Ready(), o.loop.commits.failing(), o.clock.err(),
-		o.store.Ping(ctx))
+		harmful(o.broker.Flaws()), o.store.Ping(ctx))
+}
+
+// harmful returns an error about the flaws of the broker with which messages are lost or wait in
+// vain.
+func harmful(flaws []broker.Flaw) error {
+	var errs []error
+	for _, f := range flaws {
+		if f.Harmful {
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Owned lists the partitions that this orchestrator receives from.

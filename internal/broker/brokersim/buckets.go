@@ -90,6 +90,9 @@ func (c *keyValue) Delete(ctx context.Context, key string) error {
 	return c.do(ctx, "delete "+key, func() error { delete(c.b.values, key); return nil })
 }
 
+// Flaws implements broker.Repairer.
+func (*Bus) Flaws() []broker.Flaw { return nil }
+
 // Repair implements broker.Repairer. The simulated broker loses contents, never streams or buckets.
 func (c *keyValue) Repair(ctx context.Context) error {
 	return c.do(ctx, "repair", func() error { return nil })

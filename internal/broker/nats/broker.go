@@ -71,8 +71,12 @@
 // If a process finds that a stream, a consumer or a bucket is missing, because a disk was lost for
 // instance, it creates all of them if [Config.Setup] is [Make], and logs it. The messages in them
 // are lost. Orchestrators publish again, from the histories, the tasks, timers and results that are
-// outstanding. The process that receives from partition 0 looks every 20 seconds whether all of
-// them are there, also those that nothing uses just then.
+// outstanding.
+//
+// # Damage
+//
+// Each process that receives compares the streams, buckets and consumers regularly with the setup.
+// It repairs or reports those that an operator has removed or changed by hand: see reconcile.go.
 package natsbroker
 
 import (

@@ -34,5 +34,5 @@ func (b *Bus) Offered() int {
 	return len(results.takers)
 }
 
-// ReconcileEvery sets the interval at which a receiver of partition 0 looks for missing parts.
-func (b *Bus) ReconcileEvery(d time.Duration) { b.inbox.lookEvery = d }
+// ReconcileEvery sets the interval at which receivers compare the broker with the setup.
+func (b *Bus) ReconcileEvery(d time.Duration) { b.inbox.reconciler.every = d }

@@ -38,21 +38,24 @@ type inbox struct {
 	later   *laterStore
 	anchors *anchors
 
-	receivers receivers
-	lookEvery time.Duration // the interval of reconcile
+	receivers  receivers
+	reconciler *reconciler
 }
 
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,
 	results *directResults) *inbox {
-	return &inbox{resources: r, reader: reader, results: results,
+	in := &inbox{resources: r, reader: reader, results: results,
 		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
 		later:   &laterStore{resources: r, dead: dead},
-		anchors: &anchors{conn: r.conn}, lookEvery: reconcileEvery}
+		anchors: &anchors{conn: r.conn}}
+	in.reconciler = &reconciler{resources: r, every: reconcileEvery}
+	return in
 }
 
 // Receive implements broker.Inbox. If the partition is gone from the broker, Receive creates it
 // again if it may, and fails.
 func (in *inbox) Receive(ctx context.Context, partition int, take func(broker.Delivery)) error {
+	defer in.reconciler.receiving(partition)()
 	defer in.due.start()()
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,9 +101,6 @@ func (in *inbox) receive(ctx context.Context, l lane, partition int, take func(b
 	tending.Go(func() { r.takeOver(stop) })
 	tending.Go(func() { r.marks.lookAhead(stop) })
 	tending.Go(func() { r.marks.tell(stop) })
-	if partition == 0 && l == fromClients { // so that one of all receivers does it
-		tending.Go(func() { in.reconcile(stop, in.lookEvery) })
-	}
 	remove := in.receivers.add(r)
 	if l == ahead {
 		defer in.results.offer(partition, r.arriveDirect)()

@@ -77,11 +77,11 @@ func (p *plan) partitionConsumer(l lane, partition int) jetstream.ConsumerConfig
 	if l == ahead {
 		description = fmt.Sprintf("Rondo: partition %d, what goes ahead", partition)
 	}
-	return jetstream.ConsumerConfig{
+	return marked(jetstream.ConsumerConfig{
 		Durable: l.consumer(partition), Description: description, FilterSubject: p.filter(l, partition),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.config.InboxAckWait, MaxDeliver: -1, MaxAckPending: maxHeld,
 		MaxWaiting: 512,
-	}
+	})
 }
 
 // partition creates or verifies the consumers of a partition.

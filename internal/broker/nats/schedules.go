@@ -59,7 +59,8 @@ func (ss *schedules) open(ctx context.Context) (jetstream.KeyValue, error) {
 	if is := ss.there.Load(); is != nil && is.inbox != nil && s.replicas == 0 {
 		s.replicas = is.inbox.CachedInfo().Config.Replicas
 	}
-	kv = s.bucket(ctx, ss.scheduleBucket(), "what is started again and again", 0)
+	kv = s.bucket(ctx, ss.scheduleBucket(),
+		ss.plan.bucketConfig(ss.scheduleBucket(), "what is started again and again", 0))
 	return kv, errors.Join(s.errs...)
 }
 

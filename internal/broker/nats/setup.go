@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -64,9 +65,8 @@ func (r *resources) setUp(ctx context.Context) error {
 	is.later = s.stream(ctx, r.plan.laterConfig())
 	is.work = s.stream(ctx, r.plan.tasksConfig())
 	is.dead = s.stream(ctx, r.plan.deadConfig())
-	is.members = s.bucket(ctx, r.names.members, "which orchestrators are alive",
-		max(time.Second, 2*r.plan.config.MemberLease))
-	is.sessions = s.bucket(ctx, r.names.sessions, "which worker has which session", r.plan.config.SessionLease)
+	is.members = s.bucket(ctx, r.names.members, r.plan.membersConfig())
+	is.sessions = s.bucket(ctx, r.names.sessions, r.plan.sessionsConfig())
 	is.kv = s.stream(ctx, r.plan.kvConfig())
 	s.bound(ctx, &is)
 	if is.inbox != nil {
@@ -189,10 +189,11 @@ func (s *setup) failed(what string, err error) bool {
 	return err != nil
 }
 
-// The metadata keys of a stream: the number of partitions, when it changed, and the prefix of the
-// system.
+// The metadata keys of a stream: the number of partitions, when it changed, the prefix of the
+// system, and the fingerprint of what setup made, which consumers have, too.
 const (
 	partitionsKey = "rondo.partitions"
+	madeKey       = "rondo.made"
 	changedKey    = "rondo.changed"
 	prefixKey     = "rondo.prefix"
 )
@@ -250,11 +251,11 @@ func (p *plan) laterConfig() jetstream.StreamConfig {
 }
 
 func (p *plan) dueConsumer() jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
+	return marked(jetstream.ConsumerConfig{
 		Durable: dueConsumer, Description: "Rondo: what is due", FilterSubject: p.subject(dueVerb + ".>"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.config.InboxAckWait, MaxDeliver: -1, MaxAckPending: maxHeld,
 		MaxWaiting: 512,
-	}
+	})
 }
 
 func (p *plan) tasksConfig() jetstream.StreamConfig {
@@ -297,6 +298,14 @@ func (p *plan) bucketConfig(name, description string, ttl time.Duration) jetstre
 	return c
 }
 
+func (p *plan) membersConfig() jetstream.StreamConfig {
+	return p.bucketConfig(p.members, "which orchestrators are alive", max(time.Second, 2*p.config.MemberLease))
+}
+
+func (p *plan) sessionsConfig() jetstream.StreamConfig {
+	return p.bucketConfig(p.sessions, "which worker has which session", p.config.SessionLease)
+}
+
 // kvConfig is that of the stream of the bucket of small values. It has no maximum age, because a
 // server that starts removes all older messages, also those that never expire; each message has a
 // TTL or none. It takes no rollups, so that a process that may write some keys cannot remove the
@@ -310,10 +319,11 @@ func (p *plan) kvConfig() jetstream.StreamConfig {
 // stream creates or verifies a stream. It returns nil if there is none as wanted.
 func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstream.Stream {
 	what := "stream " + want.Name
+	want.Metadata[madeKey] = fingerprint(want)
 	st, err := s.look(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if s.r.plan.config.Setup == Verify {
-			s.failed(what, errors.New("it is missing"))
+			s.failed(what, errors.New(isMissing))
 			return nil
 		}
 		create := want
@@ -353,26 +363,16 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 			want.Name))
 		return nil
 	}
-	c := have
-	c.Subjects, c.SubjectTransform, c.Duplicates, c.Retention = want.Subjects, want.SubjectTransform, want.Duplicates,
-		want.Retention
-	c.AllowDirect, c.AllowMsgSchedules, c.AllowRollup, c.MaxAge = want.AllowDirect, want.AllowMsgSchedules,
-		want.AllowRollup, want.MaxAge
-	c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = want.AllowMsgTTL, want.SubjectDeleteMarkerTTL
-	if want.Replicas > 0 {
-		c.Replicas = want.Replicas
-	}
-	c.Discard = want.Discard
-	c.Metadata = userMetadata(have.Metadata)
-	maps.Copy(c.Metadata, want.Metadata)
+	c := merged(have, want)
 	if have.Metadata[partitionsKey] != want.Metadata[partitionsKey] {
 		c.Metadata[changedKey] = time.Now().UTC().Format(time.RFC3339)
 	}
 	differs := different(have, c)
-	if len(differs) == 0 {
+	verify := s.r.plan.config.Setup == Verify
+	if len(differs) == 0 && (verify || have.Metadata[madeKey] == c.Metadata[madeKey]) {
 		return st
 	}
-	if s.r.plan.config.Setup == Verify {
+	if verify {
 		s.failed(what, errors.New(strings.Join(differs, "; ")))
 		return st
 	}
@@ -380,12 +380,56 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	if s.failed(what+" cannot be changed ("+strings.Join(differs, "; ")+")", err) {
 		return nil
 	}
-	s.r.log.Info("NATS: changed a stream", "stream", want.Name, "changes", strings.Join(differs, "; "))
+	if len(differs) > 0 {
+		s.r.log.Info("NATS: changed a stream", "stream", want.Name, "changes", strings.Join(differs, "; "))
+	}
 	next, err := s.look(ctx, want.Name) // with its present configuration, even if another process has changed it
 	if s.failed(what, err) {
 		return nil
 	}
 	return next
+}
+
+// merged is the configuration of a stream with the settings that Rondo cares about.
+func merged(have, want jetstream.StreamConfig) jetstream.StreamConfig {
+	c := have
+	c.Subjects, c.SubjectTransform, c.Duplicates, c.Retention = want.Subjects, want.SubjectTransform, want.Duplicates,
+		want.Retention
+	c.AllowDirect, c.AllowMsgSchedules, c.AllowRollup, c.MaxAge = want.AllowDirect, want.AllowMsgSchedules,
+		want.AllowRollup, want.MaxAge
+	c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = want.AllowMsgTTL, want.SubjectDeleteMarkerTTL
+	c.MaxMsgs, c.MaxMsgsPerSubject, c.MaxMsgSize, c.NoAck = want.MaxMsgs, want.MaxMsgsPerSubject, want.MaxMsgSize,
+		want.NoAck
+	c.Discard, c.DiscardNewPerSubject = want.Discard, want.DiscardNewPerSubject
+	if !mayBeBounded(want) {
+		c.MaxBytes = want.MaxBytes
+	}
+	if want.Replicas > 0 {
+		c.Replicas = want.Replicas
+	}
+	c.Metadata = userMetadata(have.Metadata)
+	maps.Copy(c.Metadata, want.Metadata)
+	return c
+}
+
+// mayBeBounded reports whether a stream may have a bound: a stream that loses nothing that it needs
+// by it. See bounds.go.
+func mayBeBounded(c jetstream.StreamConfig) bool {
+	isInbox := c.Retention == jetstream.WorkQueuePolicy && c.Discard == jetstream.DiscardNew
+	isDead := c.Retention == jetstream.LimitsPolicy && c.Discard == jetstream.DiscardOld
+	return isInbox || isDead
+}
+
+// madeVersion begins fingerprints. A version of Rondo that compares other settings has another one.
+const madeVersion = "1"
+
+// fingerprint is a hash of all settings that Rondo cares about, but for the bound and the replicas,
+// which operators may change. Setup stores it in the metadata of what it makes.
+func fingerprint(c jetstream.StreamConfig) string {
+	h := fnv.New64a()
+	c.Replicas = 0
+	h.Write([]byte(fmt.Sprint(different(jetstream.StreamConfig{}, c))))
+	return madeVersion + "-" + strconv.FormatUint(h.Sum64(), 16)
 }
 
 // userMetadata copies metadata without that of the server.
@@ -472,14 +516,22 @@ func different(have, want jetstream.StreamConfig) (out []string) {
 	compare("TTL of single messages", have.AllowMsgTTL, want.AllowMsgTTL)
 	compare("replicas", have.Replicas, want.Replicas)
 	compare("age", have.MaxAge, want.MaxAge)
+	compare("maximum number of messages", have.MaxMsgs, want.MaxMsgs)
+	compare("messages for each subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
+	compare("size of messages", have.MaxMsgSize, want.MaxMsgSize)
+	compare("discarding by subject", have.DiscardNewPerSubject, want.DiscardNewPerSubject)
+	compare("storing without acknowledgements", have.NoAck, want.NoAck)
+	compare("TTL of markers", have.SubjectDeleteMarkerTTL, want.SubjectDeleteMarkerTTL)
+	if !mayBeBounded(want) {
+		compare("bound in bytes", have.MaxBytes, want.MaxBytes)
+	}
 	compare("prefix", have.Metadata[prefixKey], want.Metadata[prefixKey])
 	return out
 }
 
 // bucket creates or verifies a bucket.
-func (s *setup) bucket(ctx context.Context, name, description string, ttl time.Duration) jetstream.KeyValue {
-	st := s.stream(ctx, s.r.plan.bucketConfig(name, description, ttl))
-	if st == nil {
+func (s *setup) bucket(ctx context.Context, name string, want jetstream.StreamConfig) jetstream.KeyValue {
+	if st := s.stream(ctx, want); st == nil {
 		return nil
 	}
 	kv, err := s.r.js.KeyValue(ctx, name)
@@ -489,11 +541,11 @@ func (s *setup) bucket(ctx context.Context, name, description string, ttl time.D
 
 func (p *plan) taskConsumer(q broker.TaskQueueName) jetstream.ConsumerConfig {
 	tag, activity := tagToken(q.Tag), events.EncodeToken(q.Activity)
-	return jetstream.ConsumerConfig{
+	return marked(jetstream.ConsumerConfig{
 		Durable: ConsumerOf(q), Description: "Rondo: tasks", FilterSubject: p.subject("task", tag, activity, ">"),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.config.TaskAckWait, MaxDeliver: -1, MaxAckPending: maxHeld,
 		MaxWaiting: 2048,
-	}
+	})
 }
 
 // consumer creates or verifies a consumer. It does not touch a consumer that is as wanted, because
@@ -506,28 +558,21 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 		s.failed(what, err)
 		return
 	}
-	var differs []error
+	var differs []string
+	made := false
 	if missing {
-		differs = append(differs, errors.New("it is missing"))
+		differs = append(differs, isMissing)
 	} else {
 		have := c.CachedInfo().Config
-		if have.FilterSubject != want.FilterSubject {
-			differs = append(differs, fmt.Errorf("it is for %s, wanted is %s", have.FilterSubject, want.FilterSubject))
-		}
-		if have.AckWait != want.AckWait {
-			differs = append(differs,
-				fmt.Errorf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
-		}
-		if have.MaxAckPending != want.MaxAckPending {
-			differs = append(differs,
-				fmt.Errorf("%d messages may be held, wanted is %d", have.MaxAckPending, want.MaxAckPending))
-		}
+		differs, made = differentConsumer(have, want), have.Metadata[madeKey] == want.Metadata[madeKey]
+		want.PauseUntil = have.PauseUntil
 	}
+	verify := s.r.plan.config.Setup == Verify
 	switch {
-	case len(differs) == 0:
-	case s.r.plan.config.Setup == Verify:
+	case len(differs) == 0 && (made || verify):
+	case verify:
 		for _, d := range differs {
-			s.failed(what, d)
+			s.failed(what, errors.New(d))
 		}
 	default:
 		s.failed(what, s.r.askAgain(ctx, func(ctx context.Context) error {
@@ -535,6 +580,51 @@ func (s *setup) consumer(ctx context.Context, st jetstream.Stream, want jetstrea
 			return err
 		}))
 	}
+}
+
+// differentConsumer lists the differences between a consumer and the wanted one.
+func differentConsumer(have, want jetstream.ConsumerConfig) (out []string) {
+	if filters := append(have.FilterSubjects[:len(have.FilterSubjects):len(have.FilterSubjects)],
+		have.FilterSubject); !slices.Contains(filters, want.FilterSubject) || len(have.FilterSubjects) > 1 {
+		out = append(out, fmt.Sprintf("it is for %s, wanted is %s",
+			strings.TrimLeft(strings.Join(filters, ", "), ", "), want.FilterSubject))
+	}
+	if have.AckWait != want.AckWait {
+		out = append(out,
+			fmt.Sprintf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
+	}
+	if have.MaxAckPending != want.MaxAckPending {
+		out = append(out, fmt.Sprintf("%d messages may be held, wanted is %d", have.MaxAckPending, want.MaxAckPending))
+	}
+	if have.MaxDeliver > 0 {
+		out = append(out, fmt.Sprintf("messages are delivered %d times at most, wanted is no limit", have.MaxDeliver))
+	}
+	if have.AckPolicy != want.AckPolicy {
+		out = append(out, fmt.Sprintf("acknowledgements are %v, wanted is %v", have.AckPolicy, want.AckPolicy))
+	}
+	if have.MaxWaiting != want.MaxWaiting {
+		out = append(out, fmt.Sprintf("%d requests may wait, wanted is %d", have.MaxWaiting, want.MaxWaiting))
+	}
+	if have.HeadersOnly || have.RateLimit > 0 || have.MaxRequestBatch > 0 || have.MaxRequestExpires > 0 ||
+		have.MaxRequestMaxBytes > 0 || have.InactiveThreshold > 0 || len(have.BackOff) > 0 {
+		out = append(out, "it has limits (headers only, rate, requests, inactivity or backoff), wanted are none")
+	}
+	return out
+}
+
+// marked adds the fingerprint of a wanted consumer to it.
+func marked(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	c.Metadata = map[string]string{madeKey: consumerFingerprint(c)}
+	return c
+}
+
+// consumerFingerprint is as [fingerprint].
+func consumerFingerprint(c jetstream.ConsumerConfig) string {
+	h := fnv.New64a()
+	h.Write([]byte(fmt.Sprint(differentConsumer(jetstream.ConsumerConfig{}, c), c.FilterSubjects, c.HeadersOnly,
+		c.RateLimit, c.MaxRequestBatch, c.MaxRequestExpires, c.MaxRequestMaxBytes, c.InactiveThreshold, c.BackOff,
+		max(0, c.MaxDeliver))))
+	return madeVersion + "-" + strconv.FormatUint(h.Sum64(), 16)
 }
 
 // gone reports whether an error says that a stream, a consumer or a bucket is missing.

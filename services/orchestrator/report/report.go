@@ -22,6 +22,7 @@ type Broker interface {
 	broker.Discovery
 	Backlogs
 	Prefix() string
+	Flaws() []broker.Flaw
 }
 
 // Config has the settings of a Reporter.
@@ -76,6 +77,11 @@ func (r *Reporter) present(ctx context.Context) process.Process {
 	defer cancel()
 	if err := r.config.Ready(ctx); err != nil {
 		p.Problem = err.Error()
+	}
+	for _, f := range r.broker.Flaws() {
+		if !f.Harmful {
+			p.Warnings = append(p.Warnings, f.String())
+		}
 	}
 	for _, u := range r.config.Members.Unknown() {
 		p.Unknown = append(p.Unknown,
