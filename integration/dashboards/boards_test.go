@@ -405,12 +405,14 @@ func workers() board {
 				{title: "Work that waits", unit: inNumbers, about: "No worker has taken it.",
 					queries: one(v.most(telemetry.MetricTaskWaiting, by{activity, tag}), "{{activity}} {{tag}}")},
 				{title: "Who asks for work", unit: inNumbers,
-					about: "Requests of workers that wait for work, and work that they have. Where both are 0, " +
-						"nobody takes it.", queries: []query{
+					about: "Requests of workers that wait for work, and work that they have, stored or by direct " +
+						"delivery. Where all are 0, no worker takes it.", queries: []query{
 						{expr: v.most(telemetry.MetricTaskReceivers, by{activity, tag}),
 							legend: "asked: {{activity}} {{tag}}"},
 						{expr: v.most(telemetry.MetricTaskHeld, by{activity, tag}),
 							legend: "taken: {{activity}} {{tag}}"},
+						{expr: v.sum(telemetry.MetricTaskDirect, by{activity, tag}),
+							legend: "direct: {{activity}} {{tag}}"},
 					}},
 				{title: "How full each worker is", unit: asShare, about: "Slots that are taken.",
 					queries: one(v.sum(telemetry.MetricWorkerSlotsUsed,

@@ -98,7 +98,7 @@ func TestDecodingNotices(t *testing.T) {
 
 // TestScaledObjects checks conditions that the types do not express.
 func TestScaledObjects(t *testing.T) {
-	found := 0
+	found := make(map[string]int)
 	eachSet(t, func(t *testing.T, s set) {
 		for _, o := range s.Of("ScaledObject") {
 			var scaled scaledObject
@@ -109,16 +109,18 @@ func TestScaledObjects(t *testing.T) {
 				t.Errorf("%s: %+v", o.ID(), scaled.Spec)
 			}
 			for _, trigger := range scaled.Spec.Triggers {
-				if trigger.Type != "nats-jetstream" {
+				scaler := map[string]map[string]bool{
+					"nats-jetstream": jetStreamScaler, "prometheus": prometheusScaler}[trigger.Type]
+				if scaler == nil {
 					continue
 				}
-				found++
+				found[trigger.Type]++
 				for name := range trigger.Metadata {
-					if _, ok := jetStreamScaler[name]; !ok {
+					if _, ok := scaler[name]; !ok {
 						t.Errorf("%s: the scaler has no %s", o.ID(), name)
 					}
 				}
-				for name, needed := range jetStreamScaler {
+				for name, needed := range scaler {
 					if needed && trigger.Metadata[name] == "" {
 						t.Errorf("%s: the scaler needs %s", o.ID(), name)
 					}
@@ -126,8 +128,8 @@ func TestScaledObjects(t *testing.T) {
 			}
 		}
 	})
-	if found < 5 {
-		t.Errorf("%d triggers were looked at", found)
+	if found["nats-jetstream"] < 5 || found["prometheus"] < 5 {
+		t.Errorf("%v triggers were looked at", found)
 	}
 }
 

@@ -55,3 +55,8 @@ var jetStreamScaler = map[string]bool{
 	"natsServerMonitoringEndpoint": true, "account": true, "stream": true, "consumer": true, "lagThreshold": false,
 	"activationLagThreshold": false, "useHttps": false,
 }
+
+// prometheusScaler is the same of the scaler prometheus.
+var prometheusScaler = map[string]bool{
+	"serverAddress": true, "query": true, "threshold": true, "activationThreshold": false,
+}

@@ -321,6 +321,9 @@ func autoscalingValues() schema {
 				`^([^/:]+:[0-9]+)?$`),
 			"account":  text("The account of NATS; $G if there are none"),
 			"useHttps": boolean("Whether it is served with TLS"),
+			"prometheus": pattern("The address of a Prometheus that has the metrics of orchestrators; KEDA then sees "+
+				"short activities, too", `^(https?://.+)?$`),
+			"prometheusLabels": text(`What selects the metrics of this system there; default: namespace="<namespace>"`),
 			"taskQueues": list("The task queues that count", schema{"type": "object", "required": []any{"activity"},
 				"additionalProperties": false, "properties": props{
 					"activity": schema{"description": "The name of the activity", "type": "string", "minLength": 1},

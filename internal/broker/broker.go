@@ -252,6 +252,9 @@ type TaskQueues interface {
 	// TaskBacklog counts the tasks of a task queue, and the pull requests for them. It creates
 	// nothing.
 	TaskBacklog(ctx context.Context, q TaskQueueName) (Backlog, error)
+	// DirectLoad returns for each task queue how many of its tasks this process had in direct
+	// delivery at once: the mean over the last minute. They are in no stream, and in no backlog.
+	DirectLoad() map[TaskQueueName]float64
 	// Stored reports whether the message of a delivery is still stored: if not, it was withdrawn or
 	// acknowledged.
 	Stored(ctx context.Context, d Delivery) (bool, error)

@@ -89,6 +89,7 @@ const (
 
 	MetricTaskWaiting   = "rondo.task.waiting"
 	MetricTaskHeld      = "rondo.task.held"
+	MetricTaskDirect    = "rondo.task.direct"
 	MetricTaskReceivers = "rondo.task.receivers"
 
 	MetricActivityExecutions = "rondo.activity.executions"
@@ -394,6 +395,9 @@ var described = []Described{
 		Help: "Activity tasks that no worker has taken, as one orchestrator reports them."},
 	{Name: MetricTaskHeld, Type: Gauge, Unit: "{task}", Labels: labels(LabelActivity, LabelTag),
 		Help: "Activity tasks that workers have taken and not settled, as one orchestrator reports them."},
+	{Name: MetricTaskDirect, Type: Gauge, Unit: "{task}", Labels: labels(LabelActivity, LabelTag),
+		Help: "Activity tasks that this orchestrator has in direct delivery at once: the mean over the last minute. " +
+			"They are in no stream, so they do not count as waiting or taken."},
 	{Name: MetricTaskReceivers, Type: Gauge, Unit: "{request}", Labels: labels(LabelActivity, LabelTag),
 		Help: "Open pull requests of workers for such tasks, as one orchestrator reports them."},
 

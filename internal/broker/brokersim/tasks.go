@@ -96,6 +96,9 @@ func (c *taskQueues) Withdrawals(tags []string, told func(subject string)) (stop
 	}), nil
 }
 
+// DirectLoad implements broker.TaskQueues.
+func (*taskQueues) DirectLoad() map[broker.TaskQueueName]float64 { return nil }
+
 // TaskBacklog implements broker.TaskQueues.
 func (c *taskQueues) TaskBacklog(ctx context.Context, q broker.TaskQueueName) (l broker.Backlog, err error) {
 	err = c.do(ctx, "backlog of "+q.Activity, func() error {

@@ -22,6 +22,7 @@ type directSender struct {
 	names   *names
 	replyTo func() string // where results of tasks published now may be delivered; "" if nowhere
 	routes  directRoutes
+	loads   loads
 	tasks   sync.Map     // the subjects of direct delivery to task queues, by "<tag>.<activity>"
 	wait    atomic.Int64 // time limit of an answer, if it is not publishWait: for tests
 }

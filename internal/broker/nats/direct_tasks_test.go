@@ -439,3 +439,22 @@ func TestRightsToPassWork(t *testing.T) {
 		})
 	}
 }
+
+// TestShortTasksShowAsLoad: a queue is busy with short tasks in direct delivery. No look at the
+// stream sees any, and each look at the load does.
+func TestShortTasksShowAsLoad(t *testing.T) {
+	t.Parallel()
+	p := newDirect(t)
+	for i := range 50 {
+		done := p.publish(taskOf(fmt.Sprint("i", i))...)
+		p.next().Hold.Ack()
+		p.must(<-done)
+		if load := p.orchestrator.DirectLoad()[passedQueue]; load <= 0 {
+			t.Fatalf("after task %d the load is %v", i, load)
+		}
+		b, err := p.orchestrator.TaskBacklog(t.Context(), passedQueue)
+		if p.must(err); b.Waiting+b.Held > 0 {
+			t.Fatalf("task %d is in the stream: %+v", i, b)
+		}
+	}
+}

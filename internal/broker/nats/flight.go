@@ -49,7 +49,8 @@ type sent struct {
 	answers *answers // where its answer arrives
 	token   uint64   // of the answer
 	cost    int64
-	over    bool // its outcome is known
+	began   time.Time // of a task in direct delivery
+	over    bool      // its outcome is known
 }
 
 // publishOnce makes one attempt to publish. It returns the messages to try again, in their order,
@@ -243,12 +244,13 @@ func (f *flight) startBundle(back string, results []outgoing, body []byte) error
 	if err != nil {
 		return err
 	}
-	m := bundleMessage(back, reply, len(results), results[0].wire.Direct, body, time.Now())
+	now := time.Now()
+	m := bundleMessage(back, reply, len(results), results[0].wire.Direct, body, now)
 	if err = f.p.nc.PublishMsg(m); err != nil && answers.forget(token, false) != nil {
 		return err
 	}
 	for _, l := range results {
-		f.sent = append(f.sent, sent{outgoing: l, to: back, answers: answers, token: token})
+		f.sent = append(f.sent, sent{outgoing: l, to: back, answers: answers, token: token, began: now})
 		f.inFlight++
 	}
 	return nil
@@ -333,6 +335,7 @@ func (f *flight) finishOne(n int, err error) {
 	s.over = true
 	f.inFlight--
 	f.p.window.Release(s.cost)
+	f.noteLoad(s)
 	if errors.Is(err, errUnanswered) && f.p.denied.publishing(s.to) {
 		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.to)
 	}
@@ -349,6 +352,16 @@ func (f *flight) finishOne(n int, err error) {
 		f.refuse(s.outgoing, err)
 	default:
 		f.fail(s.outgoing, err)
+	}
+}
+
+// noteLoad records how long a task was in direct delivery.
+func (f *flight) noteLoad(s *sent) {
+	if !s.direct || !s.wire.Direct || s.began.IsZero() {
+		return
+	}
+	if words, ok := f.p.queueWords(s.wire.Subject); ok {
+		f.p.direct.loads.note(words, s.began, time.Now())
 	}
 }
 

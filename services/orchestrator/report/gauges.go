@@ -56,6 +56,7 @@ type Backlogs interface {
 	Backlog(ctx context.Context, partition int) (broker.Backlog, error)
 	ListTaskQueues(ctx context.Context) ([]broker.TaskQueueName, error)
 	TaskBacklog(ctx context.Context, q broker.TaskQueueName) (broker.Backlog, error)
+	DirectLoad() map[broker.TaskQueueName]float64
 }
 
 // Store counts what waits in the database.
@@ -218,9 +219,21 @@ func (k *Gauges) record(record telemetry.Record) {
 	for name, ahead := range p.Clocks() {
 		record(telemetry.MetricClockAhead, ahead.Seconds(), name)
 	}
+	k.recordLoads(record)
 	k.recordStuck(record)
 	if s := k.seen.Load(); s != nil && time.Since(s.at) < exportFor*k.Every+lookFor {
 		k.recordSeen(record, s)
+	}
+}
+
+// recordLoads exports the tasks in direct delivery of this orchestrator.
+func (k *Gauges) recordLoads(record telemetry.Record) {
+	loads := make(map[broker.TaskQueueName]float64) // queues without a label of their own share one
+	for q, n := range k.Backlogs.DirectLoad() {
+		loads[broker.TaskQueueName{Activity: k.Metrics.Activity(q.Activity), Tag: k.Metrics.Tag(q.Tag)}] += n
+	}
+	for q, n := range loads {
+		record(telemetry.MetricTaskDirect, n, q.Activity, q.Tag)
 	}
 }
 
