@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -13,7 +14,9 @@ import (
 
 // TestWhatNobodyCanTakeHoldsUpNobody: messages that no orchestrator can process wait, and do not
 // hold up other messages. They do not fill the memory, and the orchestrator does not take them for
-// poison, however often they are redelivered.
+// poison, however often they are redelivered. The same orders run once without them, and once
+// beside them. The test compares deliveries and counted attempts, because the time of both depends
+// on the machine.
 func TestWhatNobodyCanTakeHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	for name, message := range map[string]func(i int) events.Message{
@@ -39,6 +42,7 @@ func TestWhatNobodyCanTakeHoldsUpNobody(t *testing.T) {
 				c.Round.UnknownFor = patience
 			})
 			s.employ([]activity.Binding{ping.Bind(func(_ context.Context, x string) (string, error) { return x, nil })})
+			calm := s.costOf("calm", orders)
 			var garbage []events.Message
 			for i := range n {
 				garbage = append(garbage, message(i))
@@ -50,10 +54,8 @@ func TestWhatNobodyCanTakeHoldsUpNobody(t *testing.T) {
 				}
 				return nil
 			})
-			for i := range orders {
-				s.start("once", fmt.Sprint("order", i), "x")
-				s.ended(fmt.Sprint("order", i))
-			}
+			beside := s.costOf("beside", orders)
+			beside.isLike(t, calm, room)
 			var waits int64
 			for p := range 4 {
 				b, err := s.bus.Backlog(t.Context(), p)
@@ -67,6 +69,68 @@ func TestWhatNobodyCanTakeHoldsUpNobody(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cost is the cost of some orders for the broker: the messages of the inbox that it delivered
+// meanwhile, and the writes of counted attempts, which only quarantined messages have.
+type cost struct {
+	deliveries, attempts int
+	took                 time.Duration
+}
+
+// costOf runs orders one after the other.
+func (s *system) costOf(name string, orders int) (c cost) {
+	began, deliveries, attempts := time.Now(), s.delivered(), s.written()
+	for i := range orders {
+		id := fmt.Sprint(name, i)
+		s.start("once", id, "x")
+		s.ended(id)
+	}
+	return cost{s.delivered() - deliveries, s.written() - attempts, time.Since(began)}
+}
+
+// returnRate is the number of messages without a receiver that come again in a second at most.
+const returnRate = 250
+
+// isLike compares the cost of orders with that of the same orders without other messages. Messages
+// that no orchestrator can process are not quarantined, so that few attempts are counted: only
+// those of a machine so slow that the ack wait is over. Their redeliveries stay near the rate.
+func (c cost) isLike(t *testing.T, calm cost, room int) {
+	t.Helper()
+	if more := c.attempts - calm.attempts; more > c.deliveries/2 {
+		t.Errorf("%d writes of attempts for %d deliveries; without other messages %d for %d", more, c.deliveries,
+			calm.attempts, calm.deliveries)
+	}
+	most := room + int(4*returnRate*c.took.Seconds())
+	if more := c.deliveries - calm.deliveries; more > most {
+		t.Errorf("%d deliveries more than the %d without other messages; at most %d are expected in %v", more,
+			calm.deliveries, most, c.took)
+	}
+}
+
+// delivered counts all deliveries of the inbox.
+func (s *system) delivered() (n int) {
+	st, err := s.raw().js.Stream(s.t.Context(), "RONDO")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	list := st.ListConsumers(s.t.Context())
+	for i := range list.Info() {
+		n += int(i.Delivered.Consumer)
+	}
+	if list.Err() != nil {
+		s.t.Fatal(list.Err())
+	}
+	return n
+}
+
+// written counts the writes of small values, among them the counts of attempts.
+func (s *system) written() int {
+	st, err := s.raw().js.Stream(s.t.Context(), "KV_RONDO_KV")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return int(st.CachedInfo().State.LastSeq)
 }
 
 // redelivered counts the messages that the broker has redelivered and that are in flight.
