@@ -448,7 +448,7 @@ func instanceAlerts() []alert {
 			description: "A {{ $labels.verb }} message could not be taken, and could not be dead-lettered for 15 " +
 				"minutes.",
 			means: "The storage of NATS is full. Messages that no instance can take are lost from then on.",
-			because: "Each one is a message that nobody can look at any more. It fires for 15 minutes after the " +
+			because: "Each one is a message that is in no stream any more. It fires for 15 minutes after the " +
 				"last.",
 			look: []string{"overview: Dead letters", "storage-and-broker: Connections to NATS"},
 			do: []string{"Make room for NATS: `rondo doctor` shows how full its streams are.",

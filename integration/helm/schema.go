@@ -424,7 +424,7 @@ func networkPolicyValues() schema {
 		"ingressFrom": objects("Who may ask for metrics and health; nobody said: everybody"),
 		"jobsFrom":    objects("The clients that may use job queues. Default: all, with a token or a certificate"),
 		"dnsTo":       objects("Where DNS is"),
-		"dnsPorts": list("The ports of the Pods of DNS, which may differ from that of its Service; OpenShift: 5353",
+		"dnsPorts": list("Ports of the DNS Pods; they may differ from the port of the Service. OpenShift: 5353",
 			schema{"type": "integer", "minimum": 1, "maximum": 65535}),
 		"natsTo":        objects("Where NATS is; nobody said: anywhere, at its ports"),
 		"databaseTo":    objects("Where the database is; nobody said: anywhere, at its ports"),

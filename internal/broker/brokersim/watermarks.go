@@ -3,7 +3,6 @@ package brokersim
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -29,18 +28,7 @@ func (c *inbox) AwaitWatermark(partition int, instance string, at time.Time,
 	reached func(ctx context.Context, ok bool)) bool {
 	c.b.mu.Lock()
 	lanes := c.lanes[partition]
-	var mu sync.Mutex
-	left, all := len(lanes), true
-	told := func(ctx context.Context, ok bool) {
-		mu.Lock()
-		left--
-		all = all && ok
-		last, ok := left == 0, all
-		mu.Unlock()
-		if last {
-			reached(ctx, ok)
-		}
-	}
+	told := broker.OfAll(len(lanes), reached)
 	for _, r := range lanes {
 		r.marks = append(r.marks, &mark{events.EncodeToken(instance), at, told})
 	}

@@ -51,7 +51,7 @@ func (t *T) reached(answer <-chan bool) (ok bool) {
 func watermarkBehind(t *T) {
 	b, other := t.bus(), t.bus()
 	if b.AwaitWatermark(0, "i", time.Now(), func(context.Context, bool) { t.Error("an answer without a receiver") }) {
-		t.Error("a watermark of a partition that nobody receives from")
+		t.Error("a watermark of a partition without a receiver")
 	}
 	const each = 200
 	for round := range 3 {
@@ -82,7 +82,7 @@ func watermarkBehind(t *T) {
 		if n := taken.Load(); n < 2*each {
 			t.Fatalf("the watermark was reached after %d of %d messages", n, 2*each)
 		}
-		if !t.reached(t.awaits(b, "nobody", at)) || !t.reached(t.awaits(b, "i", time.Now())) {
+		if !t.reached(t.awaits(b, "without-messages", at)) || !t.reached(t.awaits(b, "i", time.Now())) {
 			t.Error("the watermark of an idle instance was given up")
 		}
 		cancel()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/signal"
 )
 
@@ -358,18 +359,7 @@ func (in *inbox) AwaitWatermark(partition int, instance string, at time.Time,
 	if both == nil {
 		return false
 	}
-	var mu sync.Mutex
-	left, all := len(both), true
-	told := func(ctx context.Context, ok bool) {
-		mu.Lock()
-		left--
-		all = all && ok
-		last, ok := left == 0, all
-		mu.Unlock()
-		if last {
-			reached(ctx, ok)
-		}
-	}
+	told := broker.OfAll(len(both), reached)
 	who := token(instance)
 	who = who[strings.LastIndexByte(who, '.')+1:]
 	for _, r := range both {
