@@ -292,6 +292,28 @@ func TestWorkGoesOnAtOnceAfterTheBrokerWasAway(t *testing.T) {
 	})
 }
 
+// TestReplayEachHaltsAtOnce: with a replay before each round, as dev has it, code that differs from
+// run to run is halted at its next event, without a restart.
+func TestReplayEachHaltsAtOnce(t *testing.T) {
+	t.Parallel()
+	odd := orchestration.Define[string, string]("odd")
+	var runs atomic.Int64
+	s := newSystem(t, openSQLite(t), odd.Bind(func(ctx *orchestration.Context, _ string) (string, error) {
+		if runs.Add(1) == 1 {
+			if _, err := approval.Wait(ctx); err != nil {
+				return "", err
+			}
+		}
+		return "", ctx.Sleep(time.Hour)
+	}))
+	s.orchestrate(func(c *orchestrator.Config) { c.Memory.ReplayEach = true })
+	s.start("odd", "i", "")
+	s.reaches("i", events.KindEventAwaited)
+	s.say(events.Message{ID: "e", Instance: "i",
+		Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"x"`)}})
+	s.reaches("i", events.KindSuspended)
+}
+
 // TestAHaltedInstanceGoesOnWithCodeThatFits: a halted instance goes on once fitting code is
 // deployed, even without a message for it.
 func TestAHaltedInstanceGoesOnWithCodeThatFits(t *testing.T) {

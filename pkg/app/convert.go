@@ -26,7 +26,7 @@ func orchestratorConfig(c *Config) orchestrator.Config {
 		Round: round.Config{Codec: c.Codec, MaxAttempts: o.MessageAttempts, FailNondeterminism: o.FailNondeterminism,
 			FailUnregistered: o.FailUnregistered, CheckGoroutines: c.Command == Dev},
 		Memory: orchestrator.Memory{MaxInstances: o.MaxInstances, MaxInstanceBytes: o.MaxInstanceMemory,
-			MaxMessages: o.MaxMessages, MaxMessageBytes: o.MaxMessageMemory},
+			MaxMessages: o.MaxMessages, MaxMessageBytes: o.MaxMessageMemory, ReplayEach: c.Command == Dev},
 		Commit:           orchestrator.Commit{Timeout: o.CommitTimeout},
 		Sweep:            orchestrator.Sweep{Every: o.SweepEvery, OutboxAfter: o.OutboxAfter},
 		RoundConcurrency: o.RoundConcurrency, StepConcurrency: o.StepConcurrency,

@@ -87,6 +87,9 @@ type Memory struct {
 	// MaxMessages bounds the messages: 20,000. MaxMessageBytes bounds their size: 256 MiB.
 	MaxMessages     int
 	MaxMessageBytes int64
+	// ReplayEach keeps no instance in memory between two rounds, so that each round replays its
+	// history: for development, where it finds nondeterminism at once.
+	ReplayEach bool
 }
 
 // Commit bounds one commit.

@@ -117,6 +117,7 @@ func (k *known) row() round.Row {
 type instanceLimits struct {
 	most         int
 	mostBytes    int64
+	none         bool          // no instance without messages stays in memory
 	runawayAfter time.Duration // when deferred code of an evicted instance is reported
 }
 
@@ -220,6 +221,9 @@ func (t *instances) park(e *entry) {
 	switch {
 	case t.steps.Has(e.id): // it continues soon
 		t.unpark(e)
+	case t.limits.none:
+		t.forget(e)
+		return
 	case e.place == nil:
 		e.place = t.parked.PushFront(e)
 	default:

@@ -178,7 +178,7 @@ func (o *Orchestrator) newPipeline() {
 		config: loopConfig{ackWait: o.broker.InboxAckWait(), maxInbox: c.MaxInbox, maxAttempts: c.Round.MaxAttempts,
 			stuckAfter: c.StuckAfter, measured: c.Metrics != nil},
 		table: newInstances(instanceLimits{most: c.Memory.MaxInstances, mostBytes: c.Memory.MaxInstanceBytes,
-			runawayAfter: c.RunawayAfter}, &c.Round, o.steps, waker.wake, c.Metrics.Rounds(), o.log),
+			none: c.Memory.ReplayEach, runawayAfter: c.RunawayAfter}, &c.Round, o.steps, waker.wake, c.Metrics.Rounds(), o.log),
 		held:     held,
 		marks:    &watermarks{broker: o.broker, held: held, calls: calls, in: arrivals.in, nack: settler.nack},
 		ready:    &readyQueue{jobs: o.deciders.jobs},
