@@ -5,8 +5,9 @@ set -euo pipefail
 output=$1 package=$2 every=${EVERY:-15}
 
 log=$(mktemp)
+total=$(mktemp)
 build=
-trap '[ -z "$build" ] || kill "$build" 2>/dev/null || true; rm -f "$log"' EXIT
+trap '[ -z "$build" ] || kill "$build" 2>/dev/null || true; rm -f "$log" "$total"' EXIT
 
 if [ -e "$output" ]; then
 	echo "building $output"
@@ -15,6 +16,7 @@ else
 fi
 "${GO:-go}" build -v -o "$output" "$package" >"$log" 2>&1 &
 build=$!
+{ "${GO:-go}" list -deps "$package" 2>/dev/null | grep -c . >"$total" || true; } & # ready when the modules are downloaded
 
 count() { grep -c "$@" "$log" || true; }
 # With -v, a line without a space is the path of a package that is being compiled.
@@ -22,7 +24,9 @@ next=$every
 while kill -0 "$build" 2>/dev/null; do
 	if [ "$SECONDS" -ge "$next" ]; then
 		next=$((SECONDS + every))
-		echo "  $SECONDS s: $(count '^go: downloading ') modules downloaded, $(count -v ' ') packages compiled, the last one $(grep -v ' ' "$log" | tail -n 1 || true)"
+		all=$(cat "$total")
+		last=$(grep -v ' ' "$log" | tail -n 1 || true)
+		echo "  $SECONDS s: $(count '^go: downloading ') modules downloaded, $(count -v ' ')${all:+ of $all} packages compiled${last:+, the last one $last}"
 	fi
 	sleep 0.1
 done

@@ -137,7 +137,7 @@ func New(store jobs.Store, c Config) (*Server, error) {
 	}
 	var err error
 	if s.listen, err = net.Listen("tcp", c.Address); err != nil {
-		return nil, fmt.Errorf("queues: %w (choose another address)", err)
+		return nil, fmt.Errorf("queues: %w", err)
 	}
 	s.http = &http.Server{
 		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: c.Timeout + headerTimeout,

@@ -21,7 +21,7 @@ type Receipt struct{ Number string }
 
 // The contracts.
 var (
-	Fulfil    = orchestration.Define[Order, Receipt]("fulfil")
+	Checkout  = orchestration.Define[Order, Receipt]("checkout")
 	Approvals = orchestration.DefineMailbox[string]("approvals") // a mailbox: each message is the name of an approver
 	Charge    = activity.Define[Order, Receipt]("charge", activity.Retry(5), activity.StartToClose(time.Minute))
 	Ship      = activity.Define[Receipt, string]("ship", activity.Retry(3))
@@ -29,7 +29,7 @@ var (
 )
 
 // An orchestration is an ordinary function. It may wait for a day, and it costs nothing meanwhile.
-func fulfil(ctx *orchestration.Context, order Order) (Receipt, error) {
+func checkout(ctx *orchestration.Context, order Order) (Receipt, error) {
 	if order.Amount > 1000 {
 		if _, err := Approvals.ReceiveWithin(ctx, 24*time.Hour); err != nil {
 			return Receipt{}, fmt.Errorf("not approved: %w", err)
@@ -71,4 +71,4 @@ func refund(_ context.Context, receipt Receipt) (string, error) {
 }
 
 // Parts is the code with its contracts; `app.Main(orders.Parts...)` makes a program of it.
-var Parts = []app.Part{Fulfil.Bind(fulfil), Charge.Bind(charge), Ship.Bind(ship), Refund.Bind(refund)}
+var Parts = []app.Part{Checkout.Bind(checkout), Charge.Bind(charge), Ship.Bind(ship), Refund.Bind(refund)}

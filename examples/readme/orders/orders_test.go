@@ -14,7 +14,7 @@ import (
 
 // shop is the program with a carrier and a bank that refunds, each round replayed.
 func shop(t *testing.T, ship error, refunded *int) *rondotest.Env {
-	return rondotest.New(t, rondotest.Cold(), Fulfil.Bind(fulfil), Charge.Bind(charge),
+	return rondotest.New(t, rondotest.Cold(), Checkout.Bind(checkout), Charge.Bind(charge),
 		Ship.Bind(func(_ context.Context, r Receipt) (string, error) { return "parcel " + r.Number, ship }),
 		Refund.Bind(func(context.Context, Receipt) (string, error) {
 			*refunded++
@@ -26,7 +26,7 @@ func shop(t *testing.T, ship error, refunded *int) *rondotest.Env {
 // is not there.
 func TestParts(t *testing.T) {
 	env := rondotest.New(t, Parts...)
-	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 45},
+	if _, err := Checkout.Run(t.Context(), env, Order{Card: "1111", Amount: 45},
 		orchestration.ID("order-1")); err != nil {
 		t.Error(err)
 	}
@@ -34,7 +34,7 @@ func TestParts(t *testing.T) {
 
 func TestSmallOrder(t *testing.T) {
 	refunded := 0
-	r, err := Fulfil.Run(t.Context(), shop(t, nil, &refunded), Order{Card: "1111", Amount: 45},
+	r, err := Checkout.Run(t.Context(), shop(t, nil, &refunded), Order{Card: "1111", Amount: 45},
 		orchestration.ID("order-1"))
 	if err != nil || !strings.HasPrefix(r.Number, "R-order-1/") || refunded != 0 {
 		t.Errorf("%+v, %v, %d", r, err, refunded)
@@ -44,7 +44,7 @@ func TestSmallOrder(t *testing.T) {
 func TestLargeOrder(t *testing.T) {
 	refunded := 0
 	env := shop(t, nil, &refunded)
-	h, err := Fulfil.Start(t.Context(), env, Order{Card: "1111", Amount: 9000}, orchestration.ID("order-1"))
+	h, err := Checkout.Start(t.Context(), env, Order{Card: "1111", Amount: 9000}, orchestration.ID("order-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestLargeOrder(t *testing.T) {
 	if r, err := h.Wait(t.Context()); err != nil || r.Number == "" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := Fulfil.Run(t.Context(), env, Order{Card: "1111", Amount: 9000}); !errors.Is(err,
+	if _, err := Checkout.Run(t.Context(), env, Order{Card: "1111", Amount: 9000}); !errors.Is(err,
 		orchestration.ErrTimeout) {
 		t.Errorf("got %v", err)
 	}
@@ -63,7 +63,7 @@ func TestLargeOrder(t *testing.T) {
 
 func TestOrderThatCannotBeCharged(t *testing.T) {
 	refunded := 0
-	if _, err := Fulfil.Run(t.Context(), shop(t, nil, &refunded), Order{Amount: 45}); !errors.Is(err,
+	if _, err := Checkout.Run(t.Context(), shop(t, nil, &refunded), Order{Amount: 45}); !errors.Is(err,
 		orchestration.OfType("no_card")) {
 		t.Errorf("got %v", err)
 	}
@@ -71,7 +71,7 @@ func TestOrderThatCannotBeCharged(t *testing.T) {
 
 func TestOrderThatCannotBeShipped(t *testing.T) {
 	refunded := 0
-	_, err := Fulfil.Run(t.Context(), shop(t, activity.NonRetryable(errors.New("the carrier is closed")), &refunded),
+	_, err := Checkout.Run(t.Context(), shop(t, activity.NonRetryable(errors.New("the carrier is closed")), &refunded),
 		Order{Card: "1111", Amount: 45})
 	if err == nil || !strings.HasPrefix(err.Error(), "not shipped: ") || refunded != 1 {
 		t.Errorf("%v, %d", err, refunded)
