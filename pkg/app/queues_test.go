@@ -153,10 +153,9 @@ func TestQueuesOfAnOrchestrator(t *testing.T) {
 
 func TestAnOrchestratorServesNoQueuesUnlessItIsTold(t *testing.T) {
 	t.Parallel()
-	s := server(t)
+	s, database := server(t), filepath.Join(t.TempDir(), "rondo.db")
 	for _, more := range [][]string{nil, {"--jobs-listen", "off", "--jobs-access", "nowhere.yaml"}} {
-		p := start(t, nil, append(with("orchestrator", "--nats", s.URL(), "--database",
-			filepath.Join(t.TempDir(), "rondo.db")), more...)...)
+		p := start(t, nil, append(with("orchestrator", "--nats", s.URL(), "--database", database), more...)...)
 		if at := queuesOf(t, p); at != "" {
 			t.Errorf("%q: queues are served at %s", more, at)
 		}
