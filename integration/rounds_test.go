@@ -207,7 +207,10 @@ func TestRoundIsRepeatedWhenItsCommitFails(t *testing.T) {
 // third. After one has failed, there is one at a time.
 func TestRoundsAreCommittedBesideOthers(t *testing.T) {
 	onBasics(t, func(t *testing.T, s *system) {
-		v := s.prepare(func(c *orchestrator.Config) { c.Round.Patience = time.Minute })
+		v := s.prepare(func(c *orchestrator.Config) {
+			c.Round.Patience = time.Minute
+			c.Commit.Timeout = time.Hour // on a slow machine, a commit would fail before the test says so
+		})
 		begun, answers := make(chan int, 1000), make(chan error)
 		var under, most atomic.Int32
 		most.Store(2)
