@@ -309,6 +309,20 @@ func TestTheBrokerTakenOverEndsTheOthers(t *testing.T) {
 	})
 }
 
+// TestALostKeyIsWrittenSoon: a new database finds no moment at which the broker seems to be new,
+// but for one interval.
+func TestALostKeyIsWrittenSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		beating(t, d, b)
+		pass(time.Minute)
+		b.values.Clear()
+		pass(Every)
+		refuses(t, new(database), b, "the database is new, and NATS is in use with another one")
+		agreed(t, d, b)
+	})
+}
+
 func TestAdopt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, b, other := new(database), newNATS(), new(database)

@@ -15,6 +15,7 @@ import (
 type Watch struct {
 	config Config
 	lag    lag
+	last   history.System // when the two agreed last
 	id     atomic.Pointer[string]
 }
 
@@ -162,7 +163,7 @@ func (w *Watch) Step(ctx context.Context) (agreed bool, err error) {
 			}
 			continue // another database may have been faster
 		case r == agree:
-			w.lag = lag{}
+			w.lag, w.last = lag{}, d
 			return true, w.beat(ctx, d)
 		}
 		w.lag = w.lag.see(r, d, e)
@@ -170,7 +171,9 @@ func (w *Watch) Step(ctx context.Context) (agreed bool, err error) {
 		switch {
 		case w.lag.moved >= foreignBeats && !one:
 			return false, w.lag.conflict(d, e)
-		case time.Since(w.lag.since) < w.quietFor() && !(d.Exclusive && r == brokerBehind):
+		case e == nil && (d.Exclusive || d.ID == w.last.ID && d.Beats == w.last.Beats):
+			// The broker has lost its files: nothing else was in use with this database since.
+		case time.Since(w.lag.since) < w.quietFor():
 			return one, nil
 		}
 		if err := w.settle(ctx, r, d, e); err != nil {
@@ -191,6 +194,7 @@ func (w *Watch) beat(ctx context.Context, d history.System) error {
 	if err != nil || !ok {
 		return err
 	}
+	w.last = now
 	return entryOf(now).write(ctx, w.config.Broker)
 }
 

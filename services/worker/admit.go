@@ -34,7 +34,7 @@ func (m *admission) admit(a *attempt) bool {
 		return false
 	case m.elsewhere(a), !m.mayBegin(a), m.tooLate(a), !m.inSession(a):
 		return false
-	case a.d.NumDelivered > 1 && !m.recall(a):
+	case a.numDelivered() > 1 && !m.recall(a):
 		return false
 	}
 	if !a.work.StartBy.IsZero() {
@@ -65,7 +65,7 @@ func (m *admission) tooLate(a *attempt) bool {
 	switch {
 	case !k.Deadline.IsZero() && !now.Before(k.Deadline):
 		m.executor.end(a, nil, timeout(failure.TimeoutScheduleToClose, overallMessage))
-	case a.d.NumDelivered == 1 && !k.StartBy.IsZero() && !now.Before(k.StartBy):
+	case a.numDelivered() == 1 && !k.StartBy.IsZero() && !now.Before(k.StartBy):
 		m.executor.end(a, nil, timeout(failure.TimeoutScheduleToStart, "no worker took it up in time"))
 	default:
 		return false
@@ -84,7 +84,7 @@ func (m *admission) inSession(a *attempt) bool {
 	switch {
 	case err != nil:
 		a.log().Debug("worker: work waits for its session", "session", id, "error", err)
-		m.settler.nack(a, sessionDelay(a.d.NumDelivered))
+		m.settler.nack(a, sessionDelay(a.numDelivered()))
 		return false
 	case owner == m.id:
 		a.enter()
@@ -93,7 +93,7 @@ func (m *admission) inSession(a *attempt) bool {
 	if err := m.bus.Handover(m.ctx, owner, a.d); err != nil {
 		a.log().Debug("worker: work could not be handed over", "session", id, "to", owner, "error", err)
 		m.sessions.forget(id)
-		m.settler.nack(a, sessionDelay(a.d.NumDelivered))
+		m.settler.nack(a, sessionDelay(a.numDelivered()))
 		return false
 	}
 	m.settler.aside(a, dropped)

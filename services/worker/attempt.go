@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -24,7 +25,8 @@ type attempt struct {
 	unreadable error
 	since      time.Time
 	logger     *slog.Logger
-	next       *attempt // of the same subject: see held
+	next       *attempt    // of the same subject: see held
+	elsewhere  atomic.Bool // another process has begun it; d does not tell, and others may be reading d
 
 	mu         sync.Mutex // guards what follows
 	life       lifecycle
@@ -58,6 +60,14 @@ func newAttempt(q *queue, d broker.Delivery, logger *slog.Logger) *attempt {
 	now := time.Now()
 	return &attempt{q: q, d: d, since: now, logger: logger,
 		deliveries: deliveries{holds: []broker.Hold{d.Hold}, extendedAt: now}}
+}
+
+// numDelivered counts the deliveries of the task, with one that another process had directly.
+func (a *attempt) numDelivered() int {
+	if a.elsewhere.Load() {
+		return a.d.NumDelivered + 1
+	}
+	return a.d.NumDelivered
 }
 
 // decoded sets the content of the task.

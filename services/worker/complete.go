@@ -107,7 +107,7 @@ func (c *completer) report(a *attempt, m events.Message) {
 func (c *completer) encode(a *attempt, m events.Message) (events.Wire, error) {
 	m.Instance, m.Trace = a.m.Instance, cmp.Or(a.span.from, a.m.Trace)
 	wire, err := events.Encode(c.prefix, m)
-	if back := a.d.Header[events.HeaderDirectReply]; len(back) > 0 && a.d.NumDelivered == 1 {
+	if back := a.d.Header[events.HeaderDirectReply]; len(back) > 0 && a.numDelivered() == 1 {
 		// A redelivery may be due to a result that kills its receiver: the stream counts
 		// deliveries.
 		wire.DirectTo = back[0]

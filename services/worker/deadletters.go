@@ -26,7 +26,7 @@ func (l *deadLetters) deadLetter(a *attempt, reason, detail string) {
 		logged = events.Digest(detail)
 	}
 	a.log().Warn("worker: task dead-lettered", "subject", a.d.Subject, "reason", reason, "detail", logged)
-	if err := l.store(a, broker.Cause{Reason: reason, Detail: detail, Attempts: a.d.NumDelivered}); err != nil {
+	if err := l.store(a, broker.Cause{Reason: reason, Detail: detail, Attempts: a.numDelivered()}); err != nil {
 		a.log().Warn("worker: storing a dead letter failed; the task is redelivered", "subject",
 			a.d.Subject, "error", err)
 		if a.decline() { // otherwise the outcome was recorded before the sending failed

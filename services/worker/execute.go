@@ -60,7 +60,7 @@ func (x *executor) traced(a *attempt) context.Context {
 	ctx, from, end := x.tracer.Begin(context.Background(), telemetry.Attempt{
 		Trace: a.m.Trace, TraceState: a.m.TraceState, Baggage: a.m.Baggage, Name: k.Activity, Instance: a.m.Instance,
 		Orchestration: k.Orchestration, Ref: k.Ref, Number: k.Attempt,
-		NumDelivered: a.d.NumDelivered, Tag: k.Tag, Session: k.Session, Worker: x.id,
+		NumDelivered: a.numDelivered(), Tag: k.Tag, Session: k.Session, Worker: x.id,
 	})
 	a.mu.Lock()
 	a.span = span{from, end}
@@ -90,7 +90,7 @@ func (x *executor) start(a *attempt, cancel context.CancelCauseFunc, limit time.
 	}
 	c := &a.call
 	c.cancel, c.at = cancel, time.Now()
-	if a.d.NumDelivered == 1 {
+	if a.numDelivered() == 1 {
 		since := a.d.StoredAt
 		if a.d.NotBefore.After(since) {
 			since = a.d.NotBefore

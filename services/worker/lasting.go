@@ -29,12 +29,12 @@ func (m *admission) elsewhere(a *attempt) bool {
 		return false
 	}
 	if by == m.id {
-		a.d.NumDelivered++ // a former process with this id has begun it
+		a.elsewhere.Store(true) // a former process with this id has begun it
 		return false
 	}
 	if err := m.bus.Handover(m.ctx, by, a.d); err != nil {
 		a.log().Info("worker: work was begun by a worker that does not have it any more", "worker", by, "error", err)
-		a.d.NumDelivered++
+		a.elsewhere.Store(true)
 		return false
 	}
 	m.settler.aside(a, dropped)

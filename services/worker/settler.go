@@ -102,7 +102,7 @@ func (s *settler) nack(a *attempt, after time.Duration) {
 // worker, after a while. Other tasks enter their session when they have a slot.
 func (s *settler) noSlot(a *attempt) {
 	if a.isInSession() {
-		s.nack(a, sessionDelay(a.d.NumDelivered))
+		s.nack(a, sessionDelay(a.numDelivered()))
 	} else {
 		s.nack(a, 0)
 	}
