@@ -34,7 +34,7 @@ var otherCalls = map[string]string{
 	"Events": reads, "Executions": reads, "Has": reads, "InboxAckWait": reads, "Instance": reads, "List": reads,
 	"Get": reads, "Listen": reads, "Members": reads,
 	"Metrics": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,
-	"Now": reads, "Clock": reads, "Fault": reads, "Flaws": reads, "DirectLoad": reads,
+	"Now": reads, "Clock": reads, "Fault": reads, "Flaws": reads, "Crowded": reads, "DirectLoad": reads,
 	"AwaitWatermark": reads, "Reconnected": reads,
 	"ListTaskQueues": reads, "Schedules": reads, "Stats": reads,
 	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "TaskBacklog": reads,

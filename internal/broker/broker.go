@@ -152,6 +152,9 @@ type Inbox interface {
 	// false if that ends first. AwaitWatermark does not block. It returns false, and never calls
 	// reached, if this process does not receive from the partition just now.
 	AwaitWatermark(partition int, instance string, at time.Time, reached func(ctx context.Context, ok bool)) bool
+	// Crowded returns the reason why no new instance should start, or nil: more activity tasks wait
+	// than the broker has room for. It wraps [ErrFull].
+	Crowded() error
 	// Backlog counts the messages of a partition that wait, and those that are delivered and not
 	// settled.
 	Backlog(ctx context.Context, partition int) (Backlog, error)

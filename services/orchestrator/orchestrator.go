@@ -160,7 +160,7 @@ func (o *Orchestrator) newPipeline() {
 		background: o.background, metrics: c.Metrics.Messages(), log: o.log}
 	o.quarantine = newQuarantine(o.broker, c.StuckAfter, texts, o.background, o.log)
 	o.receiver = &receiver{prefix: prefix, ackWait: o.broker.InboxAckWait(), quarantineAfter: c.QuarantineAfter,
-		arrivals: arrivals, quarantine: o.quarantine, returned: returned, dead: dead,
+		arrivals: arrivals, quarantine: o.quarantine, returned: returned, dead: dead, crowded: o.broker.Crowded,
 		schedules: &scheduled{broker: o.broker, prefix: prefix, dead: dead, background: o.background, log: o.log},
 		metrics:   c.Metrics.Messages()}
 	rounds := &roundMetrics{metrics: c.Metrics, background: o.background}

@@ -37,6 +37,7 @@ type receiver struct {
 	dead            *deadLetters
 	schedules       *scheduled
 	metrics         *telemetry.MessageMetrics
+	crowded         func() error // the reason why no new instance should start, or nil
 }
 
 // receive passes a delivery from the broker to the loop. While the loop is full, receive blocks,
@@ -58,6 +59,12 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 		i.blocked = i.quarantined
 	}
 	if i.quarantined && r.quarantine.crowded() { // waiting ones must not take all the room
+		after := max(r.ackWait, r.returned.spread())
+		r.returned.note(d, after)
+		d.Hold.Nak(after)
+		return
+	}
+	if m.Content.Verb() == events.VerbStart && !handed && r.crowded() != nil {
 		after := max(r.ackWait, r.returned.spread())
 		r.returned.note(d, after)
 		d.Hold.Nak(after)

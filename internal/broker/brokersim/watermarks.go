@@ -39,6 +39,9 @@ func (c *inbox) AwaitWatermark(partition int, instance string, at time.Time,
 	return len(lanes) > 0
 }
 
+// Crowded implements broker.Inbox.
+func (*inbox) Crowded() error { return nil }
+
 // takes calls take for a delivery to a lane.
 func (c *inbox) takes(r *receiver, d broker.Delivery, take func(broker.Delivery)) {
 	take(d)

@@ -16,7 +16,7 @@ import (
 // The inbox refuses messages beyond its bound, and their publishers try again. The dead-letter
 // stream drops its oldest messages, so that it always has room for another one. RONDO_TASKS and
 // RONDO_LATER have no bound, because NATS would drop their oldest messages: schedules and a refusal
-// of new messages exclude each other there. Only orchestrators publish into these two.
+// of new messages exclude each other there. They have shares instead: see shares.go.
 
 // boundKey is the metadata key of a stream whose bound is being looked for.
 const boundKey = "rondo.bound"

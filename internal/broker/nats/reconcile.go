@@ -53,6 +53,7 @@ type reconciler struct {
 type flaw struct {
 	broker.Flaw
 	missing bool
+	numbers bool                        // its problem has numbers, which change
 	repair  func(context.Context) error // nil: this process must not repair it
 }
 
@@ -128,11 +129,14 @@ func (r *reconciler) settle(ctx context.Context, now []flaw) {
 	if before := r.found.Swap(&now); before != nil {
 		for _, f := range *before {
 			was[f.Part+f.Problem] = true
+			if f.numbers {
+				was[f.Part] = true
+			}
 		}
 	}
 	for _, f := range now {
 		seen := was[f.Part+f.Problem]
-		if !seen {
+		if logged := f.numbers && !was[f.Part]; logged || !seen && !f.numbers {
 			r.log.Warn("NATS: a part of the broker is missing or damaged", "what", f.Part, "detail", f.Problem,
 				"advice", f.Remedy)
 		}
@@ -180,6 +184,7 @@ func (r *reconciler) look(ctx context.Context, own []int) (found []flaw, err err
 	if work != nil && c.first {
 		c.tasks(ctx, work)
 	}
+	c.found = append(c.found, r.shares.look(inbox, later, work, r.every)...)
 	return c.found, errors.Join(c.errs...)
 }
 

@@ -22,6 +22,7 @@ type resources struct {
 	partitions atomic.Int64 // the configured number of partitions; 0 if none is configured
 	mending    sync.Mutex   // held while streams, consumers and buckets are created
 	mended     time.Time
+	shares     shares
 }
 
 func newResources(c *conn, config Config) *resources {

@@ -103,6 +103,15 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 		}
 		newer = there && stored.compare(t.w.accepted) > 0
 	}
+	if t.kind == storeForLater && !newer && r.store.shares.later.Load() != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		t.w.done = true
+		if r.state.phase != closed {
+			t.w.d.Hold.Nak(time.Duration(r.store.shares.wait.Load()))
+		}
+		return nil
+	}
 	var err error
 	switch {
 	case newer:
