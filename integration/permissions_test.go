@@ -21,9 +21,17 @@ import (
 // with, with the shipped permissions, while other clients have their orchestrations done. A client
 // may end instances of others: the hostile one does not try that, except that it directs
 // acknowledgements to these subjects. Everything else goes on as without the hostile ones: also a
-// delayed start, a schedule, a child, a dead letter and a session of others.
+// delayed start, a schedule, a child, a dead letter and a session of others. Where each role has an
+// account, both have NATS respond under the subjects of these, too, and the worker requests tasks.
 func TestHostileRoles(t *testing.T) {
-	s := newRoles(t, plays...)
+	for _, file := range []string{"one-circle-of-trust.conf", "accounts.conf"} {
+		t.Run(file, func(t *testing.T) { hostileRoles(t, file) })
+	}
+}
+
+func hostileRoles(t *testing.T, file string) {
+	t.Helper()
+	s := newRoles(t, file, plays...)
 	s.labour()
 	setup := s.connectAs("setup")
 	victims := s.victims(setup)
@@ -46,6 +54,9 @@ func TestHostileRoles(t *testing.T) {
 			Waiting: slices.DeleteFunc(slices.Clone(waiting),
 				func(subject string) bool { return strings.HasPrefix(subject, "$KV.RONDO_SESSIONS.") })},
 	} {
+		if h.Replies = file == "accounts.conf"; h.Replies && h.Conn == worker {
+			h.Subjects = slices.Concat(h.Subjects, hostile.Requests)
+		}
 		h.Rand, h.Victims, h.Members = rand.New(rand.NewPCG(seed, uint64(i))), instances, members
 		for range 1500 {
 			if err := h.Publish(); err != nil {

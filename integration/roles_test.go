@@ -18,21 +18,32 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// newRoles returns a system with the shipped users of single.conf, and an orchestrator. Services
-// that are started later log in as its worker.
-func newRoles(t *testing.T, parts ...orchestration.Binding) *system {
+// roles is a system whose services log in as users of a shipped configuration: of one circle of
+// trust, or of the tenant that has an account for each role.
+type roles struct {
+	*system
+	tenant string // begins the names of the users
+}
+
+// newRoles returns a system with the users of a shipped configuration, and an orchestrator.
+// Services that are started later log in as its worker.
+func newRoles(t *testing.T, file string, parts ...orchestration.Binding) roles {
 	t.Helper()
+	tenant := ""
+	if file == "accounts.conf" {
+		tenant = "shop-"
+	}
 	s := &system{t: t, dir: t.TempDir(), open: openSQLite(t), journal: newJournal(t), pace: 5}
 	server, err := embedded.Start(embedded.Options{Dir: s.dir, Listen: "127.0.0.1:0",
-		Config: "../deploy/nats/single.conf"})
+		Config: "../deploy/nats/" + file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
 	s.server = server
 	as := func(user, inbox string, setup natsbroker.Setup, partitions int) {
-		s.config = natsbroker.Config{Logger: quiet(), Login: natsbroker.Login{User: user, Password: user},
-			InboxPrefix: inbox, Setup: setup, Partitions: partitions}
+		s.config = natsbroker.Config{Logger: quiet(), Login: natsbroker.Login{User: tenant + user,
+			Password: tenant + user}, InboxPrefix: inbox, Setup: setup, Partitions: partitions}
 	}
 	as("setup", "", natsbroker.Make, 4)
 	s.bus, s.store = s.connect(), s.open()
@@ -43,18 +54,18 @@ func newRoles(t *testing.T, parts ...orchestration.Binding) *system {
 	as("orchestrator", "_INBOX_orchestrator", natsbroker.Verify, 0)
 	s.orchestrate()
 	as("worker", "_INBOX_worker", natsbroker.Verify, 0)
-	return s
+	return roles{s, tenant}
 }
 
 // connectAs connects a plain NATS client as a shipped user. The servers drop what the user may not
 // publish.
-func (s *system) connectAs(user string) *nats.Conn {
+func (s roles) connectAs(user string) *nats.Conn {
 	s.t.Helper()
 	inbox := user
 	if user == "setup" {
 		inbox = "operator"
 	}
-	nc, err := nats.Connect(s.server.URL(), nats.UserInfo(user, user), nats.Timeout(time.Minute),
+	nc, err := nats.Connect(s.server.URL(), nats.UserInfo(s.tenant+user, s.tenant+user), nats.Timeout(time.Minute),
 		nats.CustomInboxPrefix("_INBOX_"+inbox), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		s.t.Fatal(err)
@@ -102,7 +113,7 @@ func (s *system) members(nc *nats.Conn) (ids []string) {
 // all the same.
 func TestWorkersForgeNoHandover(t *testing.T) {
 	trusting := orchestration.Define[string, string]("trusting")
-	s := newRoles(t, append([]orchestration.Binding{
+	s := newRoles(t, "one-circle-of-trust.conf", append([]orchestration.Binding{
 		trusting.Bind(func(ctx *orchestration.Context, x string) (string, error) {
 			return waiter.Call(ctx, x, orchestration.ID("the-child"))
 		})}, basics...)...)

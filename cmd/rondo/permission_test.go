@@ -16,7 +16,7 @@ import (
 func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartWith(t,
-		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "single.conf")})
+		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "one-circle-of-trust.conf")})
 	natstest.Connect(t, server, natsbroker.Config{Login: natsbroker.Login{User: "setup", Password: "setup"}})
 	c := app.Defaults(app.Orchestrator)
 	c.Database.URL = filepath.Join(t.TempDir(), "rondo.db")

@@ -113,7 +113,7 @@ func (f *fleet) startServers() {
 	const n = replicas
 	addresses := freeAddresses(f.t, 2*n)
 	routes := addresses[n:]
-	users, err := os.ReadFile("../../deploy/nats/single.conf")
+	users, err := os.ReadFile("../../deploy/nats/one-circle-of-trust.conf")
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -230,7 +230,7 @@ node() {
 # nats starts three servers with the accounts of deploy/nats, and one account more for those who do not log in.
 nats() {
 	mkdir -p "$run/nats"
-	sed 's/^accounts {/accounts {\n  OPEN { jetstream: enabled, users: [ { user: open, password: open } ] }/' "$repository/deploy/nats/single.conf" >"$run/nats/accounts.conf"
+	sed 's/^accounts {/accounts {\n  OPEN { jetstream: enabled, users: [ { user: open, password: open } ] }/' "$repository/deploy/nats/one-circle-of-trust.conf" >"$run/nats/accounts.conf"
 	local i
 	for i in 1 2 3; do
 		mkdir -p "$run/nats/$i"

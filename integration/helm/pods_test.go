@@ -110,7 +110,7 @@ func install(t *testing.T, more string) *cluster {
 	for name, layout := range layouts {
 		c.images[name] = unpack(t, layout, runtime.GOARCH)
 	}
-	conf, err := filepath.Abs("../../deploy/nats/single.conf")
+	conf, err := filepath.Abs("../../deploy/nats/accounts.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func install(t *testing.T, more string) *cluster {
 	}
 	c.options.Listen = address.Host // the same after a restart
 	for _, user := range []string{"setup", "orchestrator", "worker", "client"} {
-		c.secrets["nats-"+user] = map[string]string{"user": user, "password": user}
+		c.secrets["nats-"+user] = map[string]string{"user": "shop-" + user, "password": "shop-" + user}
 	}
 	c.postgres = pgtest.Start(t, pgtest.Fsync(false))
 	c.database = c.postgres.Database(t)

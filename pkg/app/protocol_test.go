@@ -504,8 +504,8 @@ func TestProtocolExamples(t *testing.T) {
 // page says, and no more.
 func TestProtocolPermissions(t *testing.T) {
 	t.Parallel()
-	const shipped = "../../deploy/nats/single.conf"
-	if page := readProtocol(t); !strings.Contains(page, "](../deploy/nats/single.conf)") ||
+	const shipped = "../../deploy/nats/one-circle-of-trust.conf"
+	if page := readProtocol(t); !strings.Contains(page, "](../deploy/nats/one-circle-of-trust.conf)") ||
 		strings.Contains(page, "```permissions") {
 		t.Error("the page shows other permissions than those that are shipped")
 	}

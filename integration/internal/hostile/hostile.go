@@ -44,6 +44,11 @@ var Subjects = map[string][]string{
 		"$JS.API.STREAM.INFO.KV_RONDO_MEMBERS", "$JS.API.STREAM.MSG.GET.RONDO_TASKS"},
 }
 
+// Requests are requests by which a worker gets tasks. NATS publishes the responses wherever the
+// worker says, as far as its account reaches.
+var Requests = []string{"$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS.none", "$JS.API.DIRECT.GET.RONDO_TASKS",
+	"$JS.API.CONSUMER.INFO.RONDO.p-0"}
+
 // one chooses among some.
 func one[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 

@@ -401,7 +401,7 @@ func TestDirectDeliveryIsForResultsOnly(t *testing.T) {
 // delivery, all of them go through the stream.
 func TestDirectDeliveryNeedsRights(t *testing.T) {
 	t.Parallel()
-	shippedNow, err := os.ReadFile(shipped + "single.conf")
+	shippedNow, err := os.ReadFile(shipped + "one-circle-of-trust.conf")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -386,7 +386,7 @@ func bundled(n int, parts ...string) *nats.Msg {
 // if one is missing.
 func TestRightsToPassWork(t *testing.T) {
 	t.Parallel()
-	conf, err := os.ReadFile(shipped + "single.conf")
+	conf, err := os.ReadFile(shipped + "one-circle-of-trust.conf")
 	if err != nil {
 		t.Fatal(err)
 	}

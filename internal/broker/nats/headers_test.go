@@ -1,12 +1,23 @@
 package natsbroker_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,72 +33,8 @@ import (
 
 // This file publishes every header that NATS or Rondo knows on every subject that a client or a
 // worker may publish on, with the shipped permissions, and defines the effect of each.
-// docs/security.md shows the same table.
-
-// hostile is a header with a value that would do harm if it took effect, and the headers that it
-// needs.
-type hostile struct {
-	name  string
-	value string
-	with  nats.Header
-}
-
-// victims are messages of other clients, stored before. All clients know their ids.
-var victims = []string{"rondo.start.o.victim", "rondo.mailbox.notes.victim", "rondo.event.e.victim"}
-
-func hostileHeaders() []hostile {
-	soon := "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
-	forged := nats.Header{"Nats-Schedule-Target": {"rondo.task-done.1-2.victim"}, events.HeaderIncarnation: {"l"}}
-	return []hostile{
-		{"Nats-Rollup", "all", nil},
-		{"Nats-Rollup", "sub", nil},
-		{"Nats-Schedule", soon, forged},
-		{"Nats-Schedule", "@every 1s", forged},
-		{"Nats-Schedule-Next", "purge", nats.Header{"Nats-Scheduler": {"rondo.later.start.o.victim"}}},
-		{"Nats-Scheduler", "rondo.later.timer-due.1-3.victim", nil},
-		{"Nats-Schedule-Target", "rondo.task-done.1-2.victim", nil},
-		{"Nats-TTL", "1s", nil},
-		{"Nats-Expected-Stream", "OTHER", nil},
-		{"Nats-Expected-Last-Sequence", "1", nil},
-		{"Nats-Expected-Last-Subject-Sequence", "1",
-			nats.Header{"Nats-Expected-Last-Subject-Sequence-Subject": {"rondo.p.0.start.o.victim"}}},
-		{"Nats-Expected-Last-Msg-Id", "x", nil},
-		{"Nats-Msg-Id", "known to everybody", nil},
-		{"Nats-Incr", "1", nil},
-		{"Nats-Batch-Id", "b", nats.Header{"Nats-Batch-Sequence": {"1"}, "Nats-Batch-Commit": {"1"}}},
-		{"Nats-Stream-Source", "RONDO 1", nil},
-		{"Nats-Required-Api-Level", "99", nil},
-		{"Nats-Marker-Reason", "Purge", nil},
-		{"KV-Operation", "PURGE", nil},
-		{"Status", "100", nil},
-		{events.HeaderParent, "1-2.l.victim", nil},
-		{events.HeaderHeld, "somebody", nil},
-		{events.HeaderDirectReply, "rondo.direct.result.to.x", nil},
-		{"Rondo-Again", "true", nil},
-		{"Rondo-Handed", "{}", nil},
-		{"Rondo-Direct-At", "2001-01-01T00:00:00Z", nil},
-		{"Rondo-Results", "2", nil},
-		{"Rondo-Subject", "rondo.task-done.1-2.victim", nil},
-		{"Rondo-Accepted", "999999@9999999999999999", nil},
-		{"Rondo-Fired", "2001-01-01T00:00:00Z", nil},
-		{"Rondo-Schedule", "nightly", nats.Header{"Rondo-Schedule-Revision": {"1"}}},
-		{"Rondo-Dead-Reason", "x", nats.Header{"Rondo-Dead-Id": {"x"}}},
-	}
-}
-
-// roles are the publishing users, with the subjects on which they publish. A worker's message about
-// an instance must name the incarnation.
-var roles = []struct {
-	file, setup, user, inbox string
-	subjects                 []string
-}{
-	{"single.conf", "setup", "client", "_INBOX_client", []string{"rondo.start.o.own", "rondo.event.e.own",
-		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
-	{"tenants.conf", "shop-setup", "shop-client", "", []string{"rondo.start.o.own", "rondo.event.e.own",
-		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}},
-	{"single.conf", "setup", "worker", "_INBOX_worker",
-		[]string{"rondo.task-begun.1-2.own", "rondo.task-done.1-2.own", "rondo.task-failed.1-2.own"}},
-}
+// docs/security.md shows the same table. replies_test.go combines the headers with subjects for the
+// response that are not the publisher's own.
 
 // The effects of a header: NATS refuses the message; the header changes nothing; or it has an
 // effect, on its own message only.
@@ -97,34 +44,208 @@ const (
 	counts  = "counts"
 )
 
-// outcomes are the headers that are not ignored. No header of a client has an effect that is for
-// services only; a worker may claim that its own result was delivered before.
-var outcomes = map[string]string{
-	"Nats-Rollup": refused, "Nats-Schedule": refused, "Nats-Schedule-Next": refused, "Nats-Scheduler": refused,
-	"Nats-TTL":             refused,
-	"Nats-Expected-Stream": refused, "Nats-Expected-Last-Sequence": refused,
-	"Nats-Expected-Last-Subject-Sequence": refused, "Nats-Expected-Last-Msg-Id": refused,
-	"Nats-Incr": refused, "Nats-Batch-Id": refused, "Nats-Stream-Source": refused,
-	"Nats-Msg-Id": counts,
+// hostile is a header with a value that would do harm if it took effect, the headers that it needs,
+// and its effect on a message: of a client or a worker, of a client with a delay, and of a worker.
+// Without another one, the first effect is that of all three, except that NATS refuses nothing with
+// a delay that it does not refuse without.
+type hostile struct {
+	name, value string
+	with        nats.Header
+	effect      string
+	delayed     string
+	worker      string
+	inAccounts  string // the effect of all three where each role has an account
 }
 
-func outcomeFor(user, header string) string {
-	if header == "Rondo-Again" && user == "worker" {
-		return counts
-	}
-	if o := outcomes[header]; o != "" {
-		return o
-	}
-	return ignored
+func (h hostile) whenDelayed() string { return cmp.Or(h.delayed, h.effect) }
+func (h hostile) ofWorker() string    { return cmp.Or(h.worker, h.effect) }
+
+// header returns the header with those that it needs.
+func (h hostile) header() nats.Header {
+	all := nats.Header{h.name: {h.value}}
+	maps.Copy(all, h.with)
+	return all
 }
+
+// victims are messages of other clients, stored before. All clients know their ids.
+var victims = []string{"rondo.start.o.victim", "rondo.mailbox.notes.victim", "rondo.event.e.victim"}
+
+// hostileHeaders returns all headers, for a user that may publish on a subject of its own.
+func hostileHeaders(own string) []hostile {
+	soon := "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
+	forged := nats.Header{"Nats-Schedule-Target": {"rondo.task-done.1-2.victim"}, events.HeaderIncarnation: {"l"}}
+	batch := nats.Header{"Nats-Batch-Id": {"b"}, "Nats-Batch-Sequence": {"1"}, "Nats-Batch-Commit": {"1"}}
+	// NATS publishes traces with the permissions of the publisher, in its account.
+	traced := nats.Header{"Nats-Trace-Dest": {own}}
+	return []hostile{
+		{name: "Nats-Rollup", value: "all", effect: refused},
+		{name: "Nats-Rollup", value: "sub", effect: refused},
+		{name: "Nats-Schedule", value: soon, with: forged, effect: refused},
+		{name: "Nats-Schedule", value: "@every 1s", with: forged, effect: refused},
+		{name: "Nats-Schedule-Next", value: "purge", effect: refused,
+			with: nats.Header{"Nats-Scheduler": {"rondo.later.start.o.later"}}},
+		{name: "Nats-Schedule-Rollup", value: "all", effect: ignored},
+		{name: "Nats-Schedule-Source", value: "rondo.later.start.o.later", effect: ignored},
+		{name: "Nats-Schedule-TTL", value: "1s", effect: ignored},
+		{name: "Nats-Schedule-Target", value: "rondo.task-done.1-2.victim", effect: ignored},
+		{name: "Nats-Schedule-Time-Zone", value: "Europe/Berlin", effect: ignored},
+		{name: "Nats-Scheduler", value: "rondo.later.timer-due.1-3.victim", effect: refused},
+		{name: "Nats-TTL", value: "1s", effect: refused},
+		{name: "Nats-Expected-Stream", value: "OTHER", effect: refused},
+		{name: "Nats-Expected-Stream", value: "RONDO", effect: ignored},
+		{name: "Nats-Expected-Last-Sequence", value: "1", effect: refused},
+		{name: "Nats-Expected-Last-Subject-Sequence", value: "1", effect: refused,
+			with: nats.Header{"Nats-Expected-Last-Subject-Sequence-Subject": {"rondo.p.0.start.o.victim"}}},
+		{name: "Nats-Expected-Last-Subject-Sequence", value: "0", effect: ignored,
+			with: nats.Header{"Nats-Expected-Last-Subject-Sequence-Subject": {"rondo.p.0.start.o.none"}}},
+		{name: "Nats-Expected-Last-Subject-Sequence-Subject", value: "rondo.p.0.start.o.victim", effect: refused},
+		{name: "Nats-Expected-Last-Msg-Id", value: "x", effect: refused},
+		{name: "Nats-Msg-Id", value: "known to everybody", effect: counts},
+		{name: "Nats-Incr", value: "1", effect: refused},
+		{name: "Nats-Counter-Sources", value: "{}", effect: ignored},
+		{name: "Nats-Batch-Id", value: "b", with: batch, effect: refused},
+		{name: "Nats-Batch-Sequence", value: "1", effect: ignored},
+		{name: "Nats-Batch-Commit", value: "1", effect: ignored},
+		{name: "Nats-Stream-Source", value: "RONDO 1", effect: refused},
+		{name: "Nats-Required-Api-Level", value: "99", effect: ignored},
+		{name: "Nats-Marker-Reason", value: "Purge", effect: ignored},
+		{name: "Nats-Trace-Dest", value: own, effect: ignored},
+		{name: "Nats-Trace-Dest", value: "rondo.later.start.o.later", effect: refused, inAccounts: ignored},
+		{name: "Nats-Trace-Only", value: "true", with: traced, effect: counts},
+		{name: "Nats-Trace-Hop", value: "1", with: traced, effect: ignored},
+		{name: "Nats-Trace-Origin-Account", value: "SHOP", with: traced, effect: ignored},
+		// Headers that NATS sets in its answers, in its requests to itself, and of other protocols.
+		{name: "Nats-Consumer-Stalled", value: "rondo.task-done.1-2.victim", effect: ignored},
+		{name: "Nats-Last-Consumer", value: "1", effect: ignored},
+		{name: "Nats-Last-Sequence", value: "1", effect: ignored},
+		{name: "Nats-Last-Stream", value: "1", effect: ignored},
+		{name: "Nats-Msg-Size", value: "1", effect: ignored},
+		{name: "Nats-No-Masking", value: "true", effect: ignored},
+		{name: "Nats-Num-Pending", value: "1", effect: ignored},
+		{name: "Nats-Pending-Bytes", value: "1", effect: ignored},
+		{name: "Nats-Pending-Messages", value: "1", effect: ignored},
+		{name: "Nats-Pin-Id", value: "x", effect: ignored},
+		{name: "Nats-Request-Info", value: `{"acc":"SHOP","svc":"SHOP"}`, effect: ignored},
+		{name: "Nats-Response-Type", value: "x", effect: ignored},
+		{name: "Nats-Sequence", value: "1", effect: ignored},
+		{name: "Nats-Server-Xkey", value: "x", effect: ignored},
+		{name: "Nats-Stream", value: "RONDO", effect: ignored},
+		{name: "Nats-Stream-Identity", value: "x", effect: ignored},
+		{name: "Nats-Subject", value: "rondo.task-done.1-2.victim", effect: ignored},
+		{name: "Nats-Time-Stamp", value: "2001-01-01T00:00:00Z", effect: ignored},
+		{name: "Nats-UpTo-Sequence", value: "1", effect: ignored},
+		{name: "KV-Operation", value: "PURGE", effect: ignored},
+		{name: "Status", value: "100", effect: ignored},
+		{name: events.HeaderParent, value: "1-2.l.victim", effect: ignored},
+		{name: events.HeaderHeld, value: "somebody", effect: ignored},
+		{name: events.HeaderDirectReply, value: "rondo.direct.result.to.x", effect: ignored},
+		{name: "Rondo-Again", value: "true", effect: ignored, worker: counts},
+		{name: "Rondo-Handed", value: "{}", effect: ignored},
+		{name: "Rondo-Direct-At", value: "2001-01-01T00:00:00Z", effect: ignored},
+		{name: "Rondo-Results", value: "2", effect: ignored},
+		{name: "Rondo-Subject", value: "rondo.task-done.1-2.victim", effect: ignored},
+		{name: "Rondo-Accepted", value: "999999@9999999999999999", effect: ignored},
+		{name: "Rondo-Fired", value: "2001-01-01T00:00:00Z", effect: ignored},
+		{name: "Rondo-Schedule", value: "nightly", effect: ignored,
+			with: nats.Header{"Rondo-Schedule-Revision": {"1"}}},
+		{name: "Rondo-Dead-Reason", value: "x", with: nats.Header{"Rondo-Dead-Id": {"x"}}, effect: ignored},
+	}
+}
+
+// headersOfNATS returns the constants of the server's source that are names of headers of NATS: of
+// the version that go.mod names.
+func headersOfNATS(t *testing.T) (names []string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2")
+	list.Stderr = &stderr
+	dir, err := list.Output()
+	if err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "server", "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no source in %s: %v", dir, err)
+	}
+	found := make(map[string]bool)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			constants, ok := d.(*ast.GenDecl)
+			if !ok || constants.Tok != gotoken.CONST && constants.Tok != gotoken.VAR {
+				continue
+			}
+			ast.Inspect(constants, func(n ast.Node) bool {
+				if l, ok := n.(*ast.BasicLit); ok && l.Kind == gotoken.STRING {
+					if s, err := strconv.Unquote(l.Value); err == nil && headerOfNATS.MatchString(s) {
+						found[s] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+var headerOfNATS = regexp.MustCompile(`^Nats-[A-Za-z]+(-[A-Za-z]+)*$`)
+
+// TestEveryHeaderOfNATSIsKnown compares the headers in the source of the server with the tested
+// ones. A new version of the server may have a new header: try what it does, and add it.
+func TestEveryHeaderOfNATSIsKnown(t *testing.T) {
+	t.Parallel()
+	known := make(map[string]bool)
+	for _, h := range hostileHeaders("x") {
+		known[h.name] = true
+	}
+	theirs := headersOfNATS(t)
+	if len(theirs) < 40 || !slices.Contains(theirs, "Nats-Rollup") {
+		t.Errorf("the source has only %v", theirs)
+	}
+	for _, name := range theirs {
+		if !known[name] {
+			t.Errorf("no test knows what %s does", name)
+		}
+		delete(known, name)
+	}
+	for name := range known {
+		if strings.HasPrefix(name, "Nats-") {
+			t.Errorf("this version of the server does not have %s", name)
+		}
+	}
+}
+
+// roles are the publishing users, with the subjects on which they publish. A worker's message about
+// an instance must name the incarnation.
+var roles = []struct {
+	file, setup, user, inbox string
+	subjects                 []string
+}{
+	{"one-circle-of-trust.conf", "setup", "client", "_INBOX_client", subjectsOfClients},
+	{"accounts.conf", "shop-setup", "shop-client", "", subjectsOfClients},
+	{"one-circle-of-trust.conf", "setup", "worker", "_INBOX_worker", subjectsOfWorkers},
+	{"accounts.conf", "shop-setup", "shop-worker", "", subjectsOfWorkers},
+}
+
+var (
+	subjectsOfClients = []string{"rondo.start.o.own", "rondo.event.e.own",
+		"rondo.mailbox.q.own", "rondo.control.cancel.own", "rondo.wake.x.own"}
+	subjectsOfWorkers = []string{"rondo.task-begun.1-2.own", "rondo.task-done.1-2.own", "rondo.task-failed.1-2.own"}
+)
 
 // TestHeadersOfEachRole tries each header on each subject with the permissions of each role. It
 // compares the delivery with the one without the header, and checks that no message of others has
-// changed.
+// changed. A client tries each header also on a message with a delay.
 func TestHeadersOfEachRole(t *testing.T) {
 	t.Parallel()
 	for _, role := range roles {
-		t.Run(role.user, func(t *testing.T) {
+		t.Run(role.file+"/"+role.user, func(t *testing.T) {
 			t.Parallel()
 			s := natstest.StartWith(t, embedded.Options{Config: shipped + role.file})
 			b := made(t, s, role.setup, "rondo")
@@ -143,58 +264,206 @@ func TestHeadersOfEachRole(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := countsOf(t, s, role.setup)
-			nc := userConnection(t, s, role.user, role.inbox)
-			arrivals := arrivalsOf(t, b)
-			probe := func(subject string, h nats.Header) (arrived string, refusal string) {
-				m := &nats.Msg{Subject: subject, Header: maps.Clone(h), Data: []byte(`"x"`)}
-				if role.user == "worker" {
-					m.Header.Set(events.HeaderIncarnation, "l")
-				}
-				answer, err := nc.RequestMsg(m, time.Minute)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if strings.Contains(string(answer.Data), `"error"`) {
-					return "", string(answer.Data)
-				}
-				if strings.Contains(string(answer.Data), `"duplicate"`) {
-					return "dropped as a duplicate of its own", ""
-				}
-				for a := range arrivals {
-					if a.subject == subject {
-						return a.what, ""
-					}
-				}
-				t.Fatalf("%s does not arrive", subject)
-				return "", ""
-			}
+			p := &prober{t: t, nc: userConnection(t, s, role.user, role.inbox), arrivals: arrivalsOf(t, b),
+				worker: strings.HasSuffix(role.user, "worker"), inAccounts: role.file == "accounts.conf"}
+			p.listen()
 			for _, subject := range role.subjects {
-				plain, refusal := probe(subject, nats.Header{})
+				plain, refusal := p.probe(subject, nats.Header{})
 				if refusal != "" {
 					t.Fatalf("%s may not publish on %s: %s", role.user, subject, refusal)
 				}
-				for _, h := range hostileHeaders() {
-					all := nats.Header{h.name: {h.value}}
-					maps.Copy(all, h.with)
-					arrived, refusal := probe(subject, all)
-					got := ignored
-					switch {
-					case refusal != "":
-						got = refused
-					case arrived != plain:
-						got = counts
+				for _, h := range hostileHeaders(p.own()) {
+					arrived, refusal := p.probe(subject, h.header())
+					want := h.effect
+					if p.worker {
+						want = h.ofWorker()
 					}
-					if want := outcomeFor(role.user, h.name); got != want {
+					if p.inAccounts {
+						want = cmp.Or(h.inAccounts, want)
+					}
+					if got := effectOf(arrived, refusal, plain); got != want {
 						t.Errorf("%s: %s with %s: %s is %s, want %s\nplain %s\nnow   %s %s", role.user, subject, h.name,
 							h.value, got, want, plain, arrived, refusal)
 					}
 				}
+			}
+			if !p.worker {
+				p.delayed()
 			}
 			<-time.After(1500 * time.Millisecond) // a schedule would have published by then
 			if after := countsOf(t, s, role.setup); !maps.Equal(after, before) {
 				t.Errorf("others have stored %v, and now there is %v", before, after)
 			}
 		})
+	}
+}
+
+func effectOf(arrived, refusal, plain string) string {
+	switch {
+	case refusal != "":
+		return refused
+	case arrived != plain:
+		return counts
+	}
+	return ignored
+}
+
+// prober publishes messages of a user, and tells what arrives of them.
+type prober struct {
+	t          *testing.T
+	nc         *nats.Conn
+	arrivals   <-chan arrival
+	worker     bool
+	inAccounts bool
+	said       chan *nats.Msg
+	replies    string
+	markers    int
+}
+
+// own is a subject on which the user may publish.
+func (p *prober) own() string {
+	if p.worker {
+		return "rondo.task-begun.1-2.traces"
+	}
+	return "rondo.wake.x.traces"
+}
+
+func (p *prober) listen() {
+	p.t.Helper()
+	p.said, p.replies = make(chan *nats.Msg, 1000), p.nc.NewInbox()+"."
+	if _, err := p.nc.ChanSubscribe(p.replies+"*", p.said); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *prober) publish(subject, reply string, h nats.Header) {
+	p.t.Helper()
+	m := &nats.Msg{Subject: subject, Header: maps.Clone(h), Data: []byte(`"x"`),
+		Reply: p.replies + reply}
+	if p.worker {
+		m.Header.Set(events.HeaderIncarnation, "l")
+	}
+	if err := p.nc.PublishMsg(m); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// noResponders is the text of the answer that there is no stream.
+const noResponders = "no responders"
+
+// answer returns the next answer of NATS to a published message, and which one it is.
+func (p *prober) answer() (reply, text string) {
+	p.t.Helper()
+	select {
+	case m := <-p.said:
+		text = string(m.Data)
+		if m.Header.Get("Status") == "503" {
+			text = noResponders
+		}
+		return m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], text
+	case <-time.After(time.Minute):
+		p.t.Fatal("NATS does not answer")
+		return "", ""
+	}
+}
+
+// probe publishes a message, and another one behind it, so that it notices a message that NATS
+// neither stores nor refuses.
+func (p *prober) probe(subject string, h nats.Header) (arrived, refusal string) {
+	p.t.Helper()
+	p.markers++
+	marker := fmt.Sprintf("%s-marker-%d", subject, p.markers)
+	p.publish(subject, "message", h)
+	p.publish(marker, "marker", nats.Header{})
+	reply, text := p.answer()
+	if reply == "message" {
+		if next, _ := p.answer(); next != "marker" {
+			p.t.Fatalf("the answer to the marker is %s", next)
+		}
+	}
+	stored := reply == "message" && !strings.Contains(text, `"error"`) && !strings.Contains(text, `"duplicate"`) &&
+		text != noResponders
+	for a := range p.arrivals {
+		switch {
+		case a.subject == subject:
+			arrived = a.what
+		case a.subject == marker:
+			switch {
+			case strings.Contains(text, `"error"`):
+				return "", text
+			case stored && arrived == "":
+				p.t.Fatalf("%s does not arrive", subject)
+			case p.denied(h):
+				return "", p.nc.LastError().Error()
+			case !stored:
+				return arrived + "not stored", ""
+			}
+			return arrived, ""
+		}
+	}
+	p.t.Fatalf("%s does not arrive", subject)
+	return "", ""
+}
+
+// denied reports whether NATS has denied a trace. It says so before it answers the next message.
+func (p *prober) denied(h nats.Header) bool {
+	to, err := h["Nats-Trace-Dest"], p.nc.LastError()
+	return len(to) > 0 && err != nil && strings.Contains(err.Error(), strconv.Quote(to[0]))
+}
+
+// delayed publishes a message with each header that wait for the same moment, for each verb that
+// can wait, and compares what arrives.
+func (p *prober) delayed() {
+	p.t.Helper()
+	at := nats.Header{"Rondo-Not-Before": {time.Now().Add(3 * time.Second).UTC().Format(time.RFC3339Nano)}}
+	all := hostileHeaders(p.own())
+	idOf := func(i int) string { return fmt.Sprintf("own-%d", i) }
+	for _, begin := range []string{"rondo.start.o.", "rondo.event.e.", "rondo.mailbox.q."} {
+		arrived, refusals := make(map[string]string), make(map[string]string)
+		at.Set(events.HeaderMsgID, "plain")
+		p.publish(begin+"plain", "plain", at)
+		for i, h := range all {
+			header := h.header()
+			maps.Copy(header, at)
+			header.Set(events.HeaderMsgID, idOf(i))
+			p.publish(begin+idOf(i), idOf(i), header)
+		}
+		p.publish(begin+"marker", "marker", nats.Header{})
+		waits := map[string]bool{"plain": true}
+		for reply := ""; reply != "marker"; {
+			var text string
+			reply, text = p.answer()
+			if strings.Contains(text, `"error"`) {
+				refusals[reply] = text
+			} else if !strings.Contains(text, `"duplicate"`) && text != noResponders {
+				waits[reply] = true
+			}
+		}
+		for len(arrived) < len(waits) {
+			select {
+			case a := <-p.arrivals:
+				id := a.subject[strings.LastIndexByte(a.subject, '.')+1:]
+				if waits[id] { // not one of the marker, or of a trace
+					arrived[id] = strings.ReplaceAll(a.what, id, "<id>")
+				}
+			case <-time.After(time.Minute):
+				p.t.Fatalf("of %v, only %v arrive", waits, arrived)
+			}
+		}
+		for i, h := range all {
+			id := idOf(i)
+			if p.denied(h.header()) {
+				refusals[id] = p.nc.LastError().Error()
+			}
+			want := h.whenDelayed()
+			if p.inAccounts {
+				want = cmp.Or(h.inAccounts, want)
+			}
+			if got := effectOf(arrived[id], refusals[id], arrived["plain"]); got != want {
+				p.t.Errorf("%s with a delay, with %s: %s is %s, want %s\nplain %s\nnow   %s %s", begin, h.name, h.value,
+					got, want, arrived["plain"], arrived[id], refusals[id])
+			}
+		}
 	}
 }
 
@@ -289,21 +558,61 @@ func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 // headers.
 func TestDocumentedHeadersAreTheTestedOnes(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/security.md")
+	effects := make(map[string]*[3][]string)
+	for _, h := range hostileHeaders("x") {
+		if effects[h.name] == nil {
+			effects[h.name] = new([3][]string)
+		}
+		for i, effect := range []string{h.effect, h.whenDelayed(), h.ofWorker()} {
+			for _, effect := range []string{effect, cmp.Or(h.inAccounts, effect)} {
+				if all := &effects[h.name][i]; !slices.Contains(*all, effect) {
+					*all = append(*all, effect)
+				}
+			}
+		}
+	}
+	var table strings.Builder
+	table.WriteString("| header | client | client, with a delay | worker |\n| --- | --- | --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(effects)) {
+		fmt.Fprintf(&table, "| `%s`", name)
+		for _, all := range effects[name] {
+			fmt.Fprintf(&table, " | %s", strings.Join(all, " or "))
+		}
+		table.WriteString(" |\n")
+	}
+	documented(t, "headers", table.String())
+}
+
+var rewrite = flag.Bool("rewrite", false, "write the tables of docs/security.md anew")
+
+// documented compares a table with the one in docs/security.md.
+func documented(t *testing.T, name, want string) {
+	t.Helper()
+	const file = "../../../docs/security.md"
+	documentMu.Lock()
+	defer documentMu.Unlock()
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := make(map[string]bool)
-	for _, h := range hostileHeaders() {
-		names[h.name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		row := fmt.Sprintf("| `%s` | %s | %s |", name, outcomeFor("client", name), outcomeFor("worker", name))
-		if !strings.Contains(string(page), row) {
-			t.Errorf("docs/security.md lacks the row\n%s", row)
+	begin, end := fmt.Sprintf("<!-- table of %s -->\n\n", name), fmt.Sprintf("\n<!-- end of %s -->", name)
+	before, rest, ok1 := strings.Cut(string(page), begin)
+	have, after, ok2 := strings.Cut(rest, end)
+	switch {
+	case !ok1 || !ok2:
+		t.Fatalf("%s has no table of %s", file, name)
+	case have == want:
+	case *rewrite:
+		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	default:
+		t.Errorf("%s has another table of %s; `go test ./internal/broker/nats -run Documented -rewrite` writes it:\n%s",
+			file, name, want)
 	}
 }
+
+var documentMu sync.Mutex // held while the page is read or written
 
 // A client removes no delayed message: no timer of any instance, no delayed start of other clients,
 // no schedule.

@@ -26,7 +26,7 @@ func hasKey(t *testing.T, b *natsbroker.Bus, key, want string) {
 // acknowledgement that NATS sends to the key, and by a rollup of the whole bucket.
 func TestKeysOfOtherRoles(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	b := made(t, s, "setup", "rondo")
 	if err := b.Put(t.Context(), broker.KeyRecovered, []byte("true"), 0); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -197,7 +199,7 @@ func except(all []string, some ...string) []string {
 // TestShippedRightsAreTheLeast tries as each user everything that it must not do, one by one.
 func TestShippedRightsAreTheLeast(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
 	all := requests(streamsOf("rondo")...)
@@ -298,7 +300,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 // one about an instance.
 func TestClientsHearOfInstancesOnly(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	client := intrude(t, s, "client")
 	heard, err := client.nc.SubscribeSync("rondo.notification.*.*.*")
 	if err == nil {
@@ -324,7 +326,7 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 func TestLogLevelIsForOperators(t *testing.T) {
 	t.Parallel()
 	const method = broker.ForOperators + "loglevel"
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	made(t, s, "setup", "rondo")
 	connected := func(user, inbox string, setup natsbroker.Setup) *natsbroker.Bus {
 		return natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
@@ -357,7 +359,7 @@ func TestLogLevelIsForOperators(t *testing.T) {
 // not wait for a response.
 func TestAskingWithoutPermission(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	made(t, s, "setup", "rondo")
 	for _, user := range []string{"orchestrator", "worker"} {
 		b := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
@@ -378,7 +380,7 @@ func TestAskingWithoutPermission(t *testing.T) {
 // the permissions of the responding service.
 func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	made(t, s, "setup", "rondo")
 	before := state(t, s, "setup")
 	o := natstest.Connect(t, s, natsbroker.Config{
@@ -437,8 +439,8 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 		file, setup, client string
 		forged              []string
 	}{
-		{"single.conf", "setup", "client", targets[:2]},
-		{"tenants.conf", "shop-setup", "shop-client", nil},
+		{"one-circle-of-trust.conf", "setup", "client", targets[:2]},
+		{"accounts.conf", "shop-setup", "shop-client", nil},
 	} {
 		t.Run(test.file, func(t *testing.T) {
 			t.Parallel()
@@ -505,40 +507,123 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 	}
 }
 
-// TestTenantsHaveTheRightsOfOne compares the users of the two configurations.
-func TestTenantsHaveTheRightsOfOne(t *testing.T) {
+// TestAccountsImportTheRightsOfOneCircle compares the two configurations. The users in the account
+// of the orchestrators have the same permissions in both. The accounts of workers and clients
+// import the subjects on which these may publish in one circle of trust, except those that stay in
+// their account. All systems of the file have the same rights.
+func TestAccountsImportTheRightsOfOneCircle(t *testing.T) {
 	t.Parallel()
-	rights := func(file string) map[string]string {
-		o, err := server.ProcessConfigFile(shipped + file)
+	circle, err := server.ProcessConfigFile(shipped + "one-circle-of-trust.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := make(map[string]*server.Permissions)
+	text := func(p *server.Permissions) string {
+		all, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := make(map[string]string)
-		for _, u := range o.Users {
-			text, err := json.Marshal(u.Permissions)
-			if err != nil {
-				t.Fatal(err)
+		return string(all)
+	}
+	for _, u := range circle.Users {
+		may[u.Username] = u.Permissions
+	}
+	// NATS carries responses back into the account of the request, and handovers between workers
+	// stay in theirs.
+	local := regexp.MustCompile(`^(_INBOX_|rondo\.handover\.task\.)`)
+	crosses := func(subjects []string) (all []string) {
+		for _, s := range subjects {
+			if !local.MatchString(s) {
+				all = append(all, s)
 			}
-			all[u.Username] = string(text)
 		}
+		slices.Sort(all)
 		return all
 	}
-	one, tenants := rights("single.conf"), rights("tenants.conf")
-	for _, role := range []string{"orchestrator", "worker", "check"} {
-		for _, tenant := range []string{"shop", "bank"} {
-			want := strings.ReplaceAll(one[role], "_INBOX_client", "_R_") // how responses cross into another account
-			if got := tenants[tenant+"-"+role]; got != want {
-				t.Errorf("%s-%s may\n%s\nwant\n%s", tenant, role, got, want)
+
+	accounts, err := server.ProcessConfigFile(shipped + "accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range accounts.Users {
+		tenant, role, _ := strings.Cut(u.Username, "-")
+		switch role {
+		case "orchestrator", "check":
+			want := strings.ReplaceAll(text(may[role]), "_INBOX_client", "_R_") // so responses cross
+			if got := text(u.Permissions); got != want || u.Account.Name != strings.ToUpper(tenant) {
+				t.Errorf("%s, in account %s, may\n%s\nwant\n%s", u.Username, u.Account.Name, got, want)
+			}
+		case "worker":
+			// An import has no exceptions.
+			want := &server.Permissions{Publish: &server.SubjectPermission{Deny: may[role].Publish.Deny}}
+			if got := text(u.Permissions); got != text(want) || len(may[role].Publish.Deny) == 0 {
+				t.Errorf("%s may\n%s\nwant\n%s", u.Username, got, text(want))
+			}
+		case "setup", "client":
+			if u.Permissions != nil {
+				t.Errorf("%s has permissions; its account is its limit", u.Username)
+			}
+		default:
+			t.Errorf("%s: a role without a test", u.Username)
+		}
+	}
+	file, err := os.ReadFile(shipped + "accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"SHOP", "BANK"} {
+		for role, account := range map[string]string{"worker": tenant + "_WORKERS", "client": tenant + "_CLIENTS"} {
+			services, streams := importsOf(t, string(file), account, tenant)
+			if want := crosses(may[role].Publish.Allow); !slices.Equal(services, want) {
+				t.Errorf("%s imports the services\n%q\nwant\n%q", account, services, want)
+			}
+			for _, s := range streams {
+				fits := func(other string) bool { return server.SubjectsCollide(s, other) }
+				hears := may[role].Subscribe
+				if !slices.ContainsFunc(hears.Allow, fits) || slices.ContainsFunc(hears.Deny, fits) {
+					t.Errorf("%s imports %s, which a %s may not hear in one circle of trust", account, s, role)
+				}
 			}
 		}
 	}
-	for _, role := range []string{"orchestrator", "worker", "client", "check"} {
-		for _, prefix := range []string{"north", "south"} {
-			want := strings.NewReplacer("RONDO", strings.ToUpper(prefix), `"rondo.`, `"`+prefix+".", "_INBOX_",
-				"_INBOX_"+prefix+"-").Replace(one[role])
-			if got := tenants[prefix+"-"+role]; got != want {
-				t.Errorf("%s-%s may\n%s\nwant\n%s", prefix, role, got, want)
-			}
+	one, two, _ := strings.Cut(string(file), "  # Another system")
+	_, one, _ = strings.Cut(one, "\naccounts {\n")
+	_, two, _ = strings.Cut(two, "\n")
+	one = strings.NewReplacer("SHOP", "BANK", "shop", "bank").Replace(one)
+	if strings.TrimSpace(one)+"\n}" != strings.TrimSpace(two) {
+		t.Error("the two systems of accounts.conf differ")
+	}
+}
+
+// importsOf returns what an account imports, and checks that the other one exports the same to it.
+func importsOf(t *testing.T, file, account, from string) (services, streams []string) {
+	t.Helper()
+	_, body, ok := strings.Cut(file, "\n  "+account+" {")
+	body, _, end := strings.Cut(body, "\n  }")
+	if !ok || !end {
+		t.Fatalf("there is no account %s", account)
+	}
+	for _, m := range regexp.MustCompile(`\{ (service|stream): \{ account: (\w+), subject: "([^"]+)" \} \}`).
+		FindAllStringSubmatch(body, -1) {
+		if m[2] != from {
+			t.Errorf("%s imports from %s", account, m[2])
+		}
+		if m[1] == "service" {
+			services = append(services, m[3])
+		} else {
+			streams = append(streams, m[3])
 		}
 	}
+	slices.Sort(services)
+	slices.Sort(streams)
+	var exported []string
+	for _, m := range regexp.MustCompile(`\{ (service|stream): "([^"]+)", .*accounts: \[`+account+`\]`).
+		FindAllStringSubmatch(file, -1) {
+		exported = append(exported, m[2])
+	}
+	slices.Sort(exported)
+	if all := slices.Sorted(slices.Values(slices.Concat(services, streams))); !slices.Equal(exported, all) {
+		t.Errorf("%s imports\n%q\nand is exported\n%q", account, all, exported)
+	}
+	return services, streams
 }

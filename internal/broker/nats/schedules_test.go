@@ -219,7 +219,7 @@ func TestAnEntryWithoutItsRowStartsNothing(t *testing.T) {
 // gets an error, and the schedule is paused.
 func TestAPauseThatIsNotFinished(t *testing.T) {
 	t.Parallel()
-	conf, err := os.ReadFile(shipped + "single.conf")
+	conf, err := os.ReadFile(shipped + "one-circle-of-trust.conf")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,6 +183,9 @@ type setup struct {
 
 // failed collects an error, and reports whether there is one.
 func (s *setup) failed(what string, err error) bool {
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = fmt.Errorf("%w: the account of this user does not import the request, or JetStream is off", err)
+	}
 	if err != nil {
 		s.errs = append(s.errs, fmt.Errorf("%s: %w", what, err))
 	}

@@ -3,6 +3,8 @@ package natsbroker_test
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,7 +141,7 @@ func (x *tenant) live() {
 // other.
 func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
 	for _, setup := range []string{"shop-setup", "bank-setup"} {
 		made(t, s, setup, "rondo")
 		b := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: setup, Password: setup}})
@@ -261,11 +263,24 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 	}
 }
 
-// TestTenantsWithPrefixes runs two tenants in one account: each system works, and the servers
-// refuse operations on the other one.
-func TestTenantsWithPrefixes(t *testing.T) {
+// TestSystemsWithPrefixes runs two systems in one account, with permissions for a prefix each: each
+// system works, and no user may hear or publish on subjects of the other one. The prefix is not a
+// boundary: NATS still publishes responses where the requester says.
+func TestSystemsWithPrefixes(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "tenants.conf"})
+	circle, err := os.ReadFile(shipped + "one-circle-of-trust.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, rest, _ := strings.Cut(string(circle), "      { user: orchestrator,")
+	users, end, _ := strings.Cut("      { user: orchestrator,"+rest, "\n    ]\n")
+	var both string
+	for _, prefix := range []string{"north", "south"} {
+		both += strings.NewReplacer("RONDO", strings.ToUpper(prefix), `"rondo.`, `"`+prefix+".",
+			"_INBOX_", "_INBOX_"+prefix+"-", "user: ", "user: "+prefix+"-",
+			"password: ", "password: "+prefix+"-").Replace(users) + "\n"
+	}
+	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, begin+both+"    ]\n"+end)})
 	for _, prefix := range []string{"north", "south"} {
 		made(t, s, "setup", prefix)
 		for _, stream := range streamsOf(prefix)[:3] {

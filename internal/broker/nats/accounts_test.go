@@ -1,0 +1,208 @@
+package natsbroker_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// This file tests workers that reach the streams of their system from an account of their own.
+
+// sharing starts a server with the accounts of the shipped configuration, and connects an
+// orchestrator and a worker.
+func sharing(t *testing.T) (s *embedded.Server, orchestrator, worker *natsbroker.Bus) {
+	t.Helper()
+	s = natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	as := func(user string, setup natsbroker.Setup) *natsbroker.Bus {
+		return natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: "shop-" + user,
+			Password: "shop-" + user}, InboxPrefix: inboxOf(user), Setup: setup, Partitions: 4})
+	}
+	if _, err := as("setup", natsbroker.Make).OpenTaskQueue(t.Context(), passedQueue); err != nil {
+		t.Fatal(err)
+	}
+	return s, as("orchestrator", natsbroker.Verify), as("worker", natsbroker.Verify)
+}
+
+// TestTasksAreDeliveredDirectlyIntoAnotherAccount delivers tasks to a worker, which answers at
+// once, or in several parts. Without a worker, they are stored.
+func TestTasksAreDeliveredDirectlyIntoAnotherAccount(t *testing.T) {
+	t.Parallel()
+	s, orchestrator, worker := sharing(t)
+	orchestrator.WaitDirect(longEnough)
+	p := (&direct{t: t, server: s, orchestrator: orchestrator, worker: worker}).begin()
+	done := p.publish(taskOf("i", "j", "k")...)
+	for range 3 { // each answer is a message
+		p.next().Hold.Ack()
+		p.heard(worker)
+	}
+	p.returned(done)
+	p.want(3, 0)
+
+	p.takes = func(broker.Delivery) bool { return false }
+	p.returned(p.publish(taskOf("refused")...))
+	p.want(3, 1)
+	p.stop()
+	p.heard(worker)
+	p.returned(p.publish(taskOf("unserved")...))
+	p.stored(2)
+	if is := p.orchestrator.Traffic(); is.Direct != 3 {
+		t.Errorf("%d activity tasks were passed on, want 3", is.Direct)
+	}
+}
+
+// TestResultsAreDeliveredDirectlyIntoAnotherAccount delivers results to an orchestrator. One whose
+// orchestrator has gone is stored.
+func TestResultsAreDeliveredDirectlyIntoAnotherAccount(t *testing.T) {
+	t.Parallel()
+	s, orchestrator, worker := sharing(t)
+	worker.WaitDirect(longEnough)
+	w := &directRoutes{t: t, server: s, orchestrator: orchestrator, worker: worker}
+	w.receive(nil)
+	back := w.way("i")
+	done := w.send(result("i", back), result("j", back), result("k", back))
+	for n := range uint64(3) {
+		d := w.next()
+		if !isDirect(d) || string(d.Body) != "7" {
+			t.Errorf("came %+v", d)
+		}
+		d.Hold.Ack()
+		natstest.Eventually(t, "the worker gets an answer for each", func() bool { // NATS carries several
+			return worker.Traffic().Direct == n+1
+		})
+	}
+	w.stored(done)
+	w.wantShort(3, 0)
+
+	// NATS tells the worker at once that nothing listens: the worker would wait for an answer for
+	// five minutes.
+	done = w.send(result("l", "rondo.direct.result.to.GONEb"))
+	if d := w.next(); isDirect(d) {
+		t.Errorf("came %+v", d)
+	} else {
+		d.Hold.Ack()
+	}
+	w.stored(done)
+	w.wantShort(3, 1)
+}
+
+// TestPullsFromAnotherAccount sends pull requests as a worker. Everything arrives that NATS sends
+// to the same request in the account of the stream: messages, heartbeats, and each status. NATS
+// forgets a request that is not answered for the response threshold: heartbeats are answers.
+func TestPullsFromAnotherAccount(t *testing.T) {
+	t.Parallel()
+	conf, err := os.ReadFile(shipped + "accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hasty := strings.ReplaceAll(string(conf), `response_threshold: "10s"`, `response_threshold: "1s"`)
+	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, hasty)})
+	b := made(t, s, "shop-setup", "rondo")
+	purge(t, s, "shop-setup", "RONDO_TASKS")
+	nc := userConnection(t, s, "shop-worker", "")
+	queue := natsbroker.ConsumerOf(broker.TaskQueueName{Tag: "gpu", Activity: "a"})
+	came, err := nc.SubscribeSync("in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pull := func(consumer string, batch int, more string) {
+		t.Helper()
+		request := fmt.Sprintf(`{"batch":%d,%s}`, batch, more)
+		err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS."+consumer, "in", []byte(request))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func() *nats.Msg {
+		t.Helper()
+		m, err := came.NextMsg(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	status := func(want, text string) {
+		t.Helper()
+		m := next()
+		for want != "100" && m.Header.Get("Status") == "100" {
+			m = next()
+		}
+		if m.Header.Get("Status") != want || !strings.Contains(strings.ToLower(m.Header.Get("Description")), text) {
+			t.Errorf("came %v %q, want %s %s", m.Header, m.Data, want, text)
+		}
+	}
+	pull(queue, 1, `"no_wait":true`)
+	status("404", "no messages")
+	pull("w_gpu_none", 1, `"no_wait":true`)
+	if m, err := came.NextMsg(time.Minute); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("came %+v, %v", m, err)
+	}
+	pull(queue, 1, `"expires":100000000`)
+	status("408", "timeout")
+	pull(queue, 1, `"expires":"soon"`)
+	status("400", "bad request")
+
+	// The request lasts longer than the threshold, because of the heartbeats; then two messages
+	// come.
+	const length = 3
+	pull(queue, length, `"expires":60000000000,"idle_heartbeat":250000000`)
+	for range 8 {
+		status("100", "idle heartbeat")
+	}
+	for i := range length {
+		w := events.Wire{Subject: fmt.Sprintf("rondo.task.gpu.a.1-2.i%d", i), Body: []byte("x")}
+		if err := b.Publish(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range length {
+		m := next()
+		for m.Header.Get("Status") == "100" {
+			m = next()
+		}
+		if want := fmt.Sprintf("rondo.task.gpu.a.1-2.i%d", i); m.Subject != want || string(m.Data) != "x" {
+			t.Fatalf("came %s %v", m.Subject, m.Header)
+		}
+		if err := m.InProgress(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 { // gives it back: it comes once more
+			if err := m.NakWithDelay(time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if _, err := nc.Request(m.Reply, nil, time.Minute); err != nil {
+			t.Fatal("the acknowledgement is not acknowledged: ", err)
+		}
+	}
+	pull(queue, 1, `"expires":60000000000`)
+	if m := next(); m.Subject != "rondo.task.gpu.a.1-2.i0" {
+		t.Fatalf("came %s %v", m.Subject, m.Header)
+	} else if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 2 {
+		t.Errorf("came %+v, %v", meta, err)
+	}
+	pull(queue, 1, `"expires":60000000000`)
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(intrude(t, s, "shop-setup").nc)
+	if err == nil {
+		err = js.DeleteConsumer(t.Context(), "RONDO_TASKS", queue)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	status("409", "consumer deleted")
+}
