@@ -256,6 +256,7 @@ func (e *examination) processes(ctx context.Context) {
 		}
 	}
 	e.system(systems)
+	e.accounts(all)
 	if workers == 0 {
 		e.note("workers", look, "start one: your program with `worker`; those in other languages need not answer",
 			"none answers")
@@ -267,6 +268,24 @@ func (e *examination) processes(ctx context.Context) {
 			e.note("versions", look, "is a deployment in progress?", "%ss of %d builds are running: %s", kind,
 				len(builds[kind]), strings.Join(builds[kind], "; "))
 		}
+	}
+}
+
+// accounts tells which processes are in the NATS account of this user.
+func (e *examination) accounts(all []client.Process) {
+	var same []string
+	for _, kind := range []string{client.KindOrchestrator, client.KindWorker} {
+		if slices.ContainsFunc(all, func(p client.Process) bool { return p.Kind == kind && !p.OtherAccount }) {
+			same = append(same, kind+"s")
+		}
+	}
+	switch {
+	case len(all) == 0:
+	case len(same) == 0:
+		e.note("accounts", fine, "", "no orchestrator or worker is in the NATS account of this user")
+	default:
+		e.note("accounts", fine, "", "%s are in the NATS account of this user: one circle of trust, see "+
+			"docs/security.md", strings.Join(same, " and "))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/app"
 )
 
@@ -41,5 +43,49 @@ func TestDoctorWithoutPermission(t *testing.T) {
 				t.Errorf("doctor as %s says\n%s\nwant %q", user, text, want)
 			}
 		}
+	}
+}
+
+// TestDoctorTellsWhoSharesAnAccount runs doctor as a client and as an operator with both shipped
+// configurations. Where each role has an account, a client shares it with no service, and an
+// operator with orchestrators only.
+func TestDoctorTellsWhoSharesAnAccount(t *testing.T) {
+	t.Parallel()
+	const none, first, both = "no orchestrator or worker is", "orchestrators are", "orchestrators and workers are"
+	for _, test := range []struct{ file, tenant, client, operator string }{
+		{"one-circle-of-trust.conf", "", both, both}, {"accounts.conf", "shop-", none, first},
+	} {
+		t.Run(test.file, func(t *testing.T) {
+			t.Parallel()
+			server := natstest.StartWith(t,
+				embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", test.file)})
+			as := func(user string) natsbroker.Login {
+				return natsbroker.Login{User: test.tenant + user, Password: test.tenant + user}
+			}
+			natstest.Connect(t, server, natsbroker.Config{Login: as("setup")})
+			for _, kind := range []string{process.Orchestrator, process.Worker} {
+				b := natstest.Connect(t, server, natsbroker.Config{Login: as(kind), InboxPrefix: "_INBOX_" + kind,
+					Setup: natsbroker.Verify})
+				stop, err := process.Handle(b, func(context.Context) process.Process {
+					return process.Process{Kind: kind, ID: kind}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(stop)
+			}
+			for user, want := range map[string]string{"client": test.client, "setup": test.operator} {
+				inbox := "_INBOX_" + user
+				if user == "setup" {
+					inbox = "_INBOX_operator"
+				}
+				d := &deployed{t: t, where: []string{"--nats", server.URL(), "--nats-user", test.tenant + user,
+					"--nats-password", test.tenant + user, "--nats-inbox-prefix", inbox}}
+				code, text := d.say("doctor")
+				if !strings.Contains(text, "ok    accounts       "+want+" in the NATS account of this user") {
+					t.Errorf("doctor as %s exits with %d:\n%s\nwant %q", user, code, text, want)
+				}
+			}
+		})
 	}
 }

@@ -41,6 +41,8 @@ type Process struct {
 	// Began is when it began, and Now the time of its clock.
 	Began time.Time `json:"began"`
 	Now   time.Time `json:"now"`
+	// OtherAccount says that NATS separates it from the process that asks.
+	OtherAccount bool `json:"other_account,omitempty"`
 	// Problem says why it does not do its job: that its database does not answer, say.
 	Problem string `json:"problem,omitempty"`
 	// Warnings are what operators should look at, although the process does its job.
@@ -113,7 +115,7 @@ func Handle(b broker.Discovery, tell func(ctx context.Context) Process) (stop fu
 	host, _ := os.Hostname() // only for operators
 	return b.HandleDiscovery(Method, func(ctx context.Context, _ []byte) ([]byte, error) {
 		p := tell(ctx)
-		p.Host, p.Now = cmp.Or(p.Host, host), time.Now().UTC()
+		p.Host, p.Now, p.OtherAccount = cmp.Or(p.Host, host), time.Now().UTC(), broker.IsFromOtherAccount(ctx)
 		if w := p.Works; w != nil && len(w.Holds) > maxListed {
 			w.More = len(w.Holds) - maxListed
 			w.Holds = w.Holds[:maxListed]

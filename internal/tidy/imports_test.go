@@ -268,7 +268,7 @@ var testImports = []string{
 	"internal/busclient", "internal/check", "internal/jobs/jobstest", "pkg/history", "pkg/history/...",
 	"internal/pgtest", "internal/pgfault",
 	"internal/broker", "internal/broker/...", "internal/natstest", "internal/racetest", "internal/seedtest",
-	"internal/slowtest",
+	"internal/slowtest", "internal/process",
 	"github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...", "github.com/nats-io/nats-server/v2/server",
 	"github.com/cockroachdb/datadriven",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",

@@ -162,6 +162,9 @@ type Process struct {
 	// Began is when it began, and Now the time of its clock.
 	Began time.Time `json:"began"`
 	Now   time.Time `json:"now"`
+	// OtherAccount says that it is in another NATS account than the client. Processes of one
+	// account must trust each other: see docs/security.md.
+	OtherAccount bool `json:"other_account,omitempty"`
 	// Problem is why it does not do its job, for example because its database does not answer.
 	Problem string `json:"problem,omitempty"`
 	// Warnings are what operators should look at, although it does its job: a setting of a stream
@@ -262,7 +265,7 @@ func systemOf(x query.System) SystemStatus {
 
 func processOf(p process.Process) Process {
 	out := Process{Kind: p.Kind, ID: p.ID, Host: p.Host, Build: p.Build, System: p.System, Began: p.Began, Now: p.Now,
-		Problem: p.Problem, Warnings: p.Warnings,
+		OtherAccount: p.OtherAccount, Problem: p.Problem, Warnings: p.Warnings,
 		Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) })}
 	if w := p.Works; w != nil {
 		out.Works = &Works{Draining: w.Draining, Slots: w.Slots, Used: w.Used, Tags: w.Tags, Activities: w.Activities,

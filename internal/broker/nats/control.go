@@ -70,6 +70,10 @@ const (
 	headerErrorCode = "Rondo-Error-Code"
 	headerError     = "Rondo-Error"
 
+	// replyToOther begins the reply subjects that NATS puts in the place of those of another
+	// account.
+	replyToOther = "_R_."
+
 	// maxHandling is the maximum number of requests of one method handled at once.
 	maxHandling = 64
 )
@@ -222,6 +226,9 @@ func (r *requests) respond(ctx context.Context, m *nats.Msg,
 	answer func(ctx context.Context, request []byte) ([]byte, error)) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	if strings.HasPrefix(m.Reply, replyToOther) {
+		ctx = broker.WithOtherAccount(ctx)
+	}
 	data, err := answer(ctx, m.Data)
 	out := &nats.Msg{Subject: m.Reply, Data: data}
 	if most := int(r.nc.MaxPayload()); err == nil && len(data) > most-headroom {
