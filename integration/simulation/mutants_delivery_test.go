@@ -77,7 +77,7 @@ var mutantsOfDelivery = []mutant{
 		}},
 	{name: "the result of a redelivered task is delivered directly",
 		test: test{pkg: delivered, run: "^TestResultsOfRedeliveredTasksAreStored$"}, edits: []edit{
-			{workerOf + "complete.go", "len(back) > 0 && a.d.NumDelivered == 1 {", "len(back) > 0 {"},
+			{workerOf + "complete.go", "len(back) > 0 && a.numDelivered() == 1 {", "len(back) > 0 {"},
 		}},
 	// What the roles send to each other.
 	{name: "the acknowledgements of NATS arrive where workers answer",

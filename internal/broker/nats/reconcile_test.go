@@ -250,7 +250,7 @@ func TestDamagedPartsAreRepaired(t *testing.T) {
 // the permissions that Rondo ships.
 func TestDamageIsToldWhereItMayNotBeRepaired(t *testing.T) {
 	t.Parallel()
-	s := natstest.StartWith(t, embedded.Options{Config: shipped + "single.conf"})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "one-circle-of-trust.conf"})
 	config := natsbroker.Config{Login: natsbroker.Login{User: "setup", Password: "setup"}, Partitions: 2,
 		InboxMaxBytes: 64 << 20, DeadLetterMaxBytes: 8 << 20}
 	setup := natstest.Connect(t, s, config)

@@ -279,7 +279,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.task-done.*.*", "rondo.notification.ended.*.*")
 
 	checker := intrude(t, s, "check")
-	checker.mayNotPublish(without(t, all, "DIRECT.GET.RONDO_DEAD")...)
+	checker.mayNotPublish(without(t, all, "DIRECT.GET.RONDO_DEAD", "STREAM.MSG.GET.KV_RONDO_KV")...)
 	checker.mayNotPublish(others...)
 	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i",
 		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notification.ended.o.i", "$KV.RONDO_MEMBERS.k",
