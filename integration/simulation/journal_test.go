@@ -219,7 +219,7 @@ func unreached(counts map[string]int) (never []string) {
 		// company
 		"floods", "id used again", "instance deleted", "letter said again", "odd headers",
 		"continued as new with unread letters",
-		"away", "leap", "messages in time", "messages taken after a timer",
+		"away", "leap", "intruder refused", "messages in time", "messages taken after a timer",
 	} {
 		if counts[what] == 0 {
 			never = append(never, what)

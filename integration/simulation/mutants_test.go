@@ -43,6 +43,7 @@ type edit struct{ file, before, after string }
 
 const (
 	loopOf   = "services/orchestrator/"
+	systemOf = "internal/identity/"
 	outboxOf = "pkg/outbox/"
 	roundOf  = "pkg/round/"
 	sqliteOf = "pkg/history/sqlite/"
@@ -84,9 +85,16 @@ var mutants = []mutant{
 		{loopOf + "watermarks.go", "	case !ok, i.handed, !timer.Due.After(e.watermark):\n",
 			"	case !ok || timer.Due.After(e.watermark), i.handed:\n"},
 	}},
+	{name: "later messages overtake one that waits for a watermark", seed: 1312, edits: []edit{
+		{loopOf + "watermarks.go", "	e.barred = len(items) > 0\n", ""},
+		{loopOf + "watermarks.go", "	inOrder(e.waiting)\n", ""},
+	}},
 	{name: "a leap of the clock is not noticed before the next round", seed: 16, edits: []edit{
 		{loopOf + "clock.go", "		if ahead := c.ahead[i] + leap; ahead.Abs() > c.config.most {\n",
 			"		if ahead := c.ahead[i] + 0*leap; ahead.Abs() > c.config.most {\n"},
+	}},
+	{name: "an orchestrator with another database joins", seed: 6, edits: []edit{
+		{systemOf + "identity.go", "	case e.System != d.ID:\n", "	case false:\n"},
 	}},
 	{name: "what was stored after a deadline is taken before it", seed: 11, edits: []edit{
 		{roundOf + "inbox.go", "		case !d.Moment.IsZero() && !in.fireDue(d.Moment):\n", "		case false:\n"},

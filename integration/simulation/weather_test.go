@@ -37,6 +37,7 @@ type weather struct {
 	reborn     int           // so many ids are used again while messages for the former instance are in flight
 	postbox    int           // so many instances get mailbox messages in bursts while they continue as new
 	patients   int           // so many instances wait with deadlines
+	intruder   time.Duration // an orchestrator with another database begins then; 0: none does
 }
 
 // A disaster happens at a moment.
@@ -175,6 +176,9 @@ func (w weather) String() string {
 	}
 	if w.odd {
 		b.WriteString("odd headers, ")
+	}
+	if w.intruder > 0 {
+		fmt.Fprintf(&b, "%v: an intruder, ", w.intruder.Round(time.Millisecond))
 	}
 	for _, d := range w.disasters {
 		fmt.Fprintf(&b, "%v: %s of %d by %d, ", d.at.Round(time.Millisecond), d.what, d.who, d.by)

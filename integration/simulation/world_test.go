@@ -17,6 +17,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
 	"github.com/rondo-run/rondo/internal/check"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -99,6 +100,7 @@ func create(t *testing.T, seed uint64) *world {
 	w.weather.company(guests)
 	visitors := rand.New(rand.NewPCG(seed, 3))
 	w.weather.visit(visitors)
+	w.weather.strange(rand.New(rand.NewPCG(seed, 4)))
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = brokersim.NewBroker(brokersim.Options{
 		Partitions: 1 + r.IntN(6), InboxAckWait: 5 * time.Second, TaskAckWait: 30 * time.Second,
@@ -148,6 +150,9 @@ func (w *world) run() {
 	}
 	if w.weather.startsOrSends {
 		all.Go(w.callDropIn)
+	}
+	if w.weather.intruder > 0 {
+		all.Go(w.intrude)
 	}
 	w.await()
 	w.finish()
@@ -467,7 +472,11 @@ func (w *world) orchestrate(i int) func(context.Context, *road, *brokersim.Bus) 
 		if err != nil {
 			return err
 		}
-		return o.Run(ctx)
+		err = o.Run(ctx)
+		if identity.IsMismatch(err) {
+			w.fault(fmt.Sprint(r.name, " ends: ", err))
+		}
+		return err
 	}
 }
 

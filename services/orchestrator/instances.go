@@ -31,6 +31,7 @@ type entry struct {
 	question  round.Question  // open while the stage is asking
 	former    *round.Former   // the answer to earlier questions; nil if there were none
 	aside     []*item         // messages that wait for the watermark, in their order
+	barred    bool            // one of them was in a round already: no other message is taken before it
 	watermark time.Time       // all messages are known that the broker stored before
 	awaits    time.Time       // the watermark that the broker was asked for last; zero: none
 	asked     uint64          // the first question for one that still counts; 0: there is none

@@ -288,6 +288,8 @@ func (l *loop) advance(e *entry) {
 		l.table.unpark(e)
 	case len(e.waiting) == 0:
 		l.table.park(e)
+	case e.barred:
+		l.table.unpark(e)
 	case e.waiting[0].blocked:
 		l.table.unpark(e)
 	case e.live == nil && e.startsAnew():
@@ -488,8 +490,7 @@ func (l *loop) finish(d *decision) {
 	case t.Again && len(again) == 0:
 		again = []*item{wakeUp(e.id, "again")}
 	case !t.Again && !t.Awaits.IsZero():
-		l.marks.setAside(e, again)
-		l.marks.ask(e, t.Awaits)
+		l.marks.bar(e, again, t.Awaits)
 		again = nil
 	}
 	e.putBack(again)

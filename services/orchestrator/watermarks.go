@@ -67,13 +67,37 @@ func (w *watermarks) setAside(e *entry, items []*item) {
 	}
 }
 
-// bringBack puts the messages that were set aside before those that wait.
+// bar sets messages of a round aside that could not be taken yet. No message that came behind them
+// is taken before them.
+func (w *watermarks) bar(e *entry, items []*item, at time.Time) {
+	w.setAside(e, items)
+	e.barred = len(items) > 0
+	w.ask(e, at)
+}
+
+// bringBack puts the messages that were set aside before those that wait. All of them are in the
+// order of their moments then, because a round that takes a quarantined message takes no other.
 func (w *watermarks) bringBack(e *entry) {
 	for _, i := range e.aside {
 		w.held.setAside(i, false)
 	}
 	e.waiting = append(slices.Clone(e.aside), e.waiting...)
-	e.aside = nil
+	e.aside, e.barred = nil, false
+	inOrder(e.waiting)
+}
+
+// inOrder sorts messages by their moments. A message without a moment stays behind the one before
+// it.
+func inOrder(items []*item) {
+	moments := make(map[*item]time.Time, len(items))
+	var last time.Time
+	for _, i := range items {
+		if at := i.moment(); !at.IsZero() {
+			last = at
+		}
+		moments[i] = last
+	}
+	slices.SortStableFunc(items, func(a, b *item) int { return moments[a].Compare(moments[b]) })
 }
 
 // ask asks for the watermark of an instance, unless that was done.
