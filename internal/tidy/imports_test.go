@@ -246,7 +246,7 @@ var packages = map[string]rule{
 	}},
 	"integration/cluster/load": {imports: []string{"pkg/client", "pkg/orchestration",
 		"examples/orders/contract"}},
-	"integration/simulation": {imports: []string{"services/orchestrator", "services/worker"}},
+	"integration/simulation": {imports: []string{"internal/identity", "services/orchestrator", "services/worker"}},
 	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
 }
 
