@@ -85,19 +85,22 @@ func TestAnotherNATSDoesNotGetTheWork(t *testing.T) {
 	}
 }
 
-// TestAnAdoptedDatabaseEndsTheFormerOrchestrators: orchestrators that still use the former database
-// end when an operator has given NATS another one.
-func TestAnAdoptedDatabaseEndsTheFormerOrchestrators(t *testing.T) {
+// TestAnAdoptedDatabaseReplacesTheFormer: an operator has given NATS another database. The former
+// one is refused then.
+func TestAnAdoptedDatabaseReplacesTheFormer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
 	former := s.orchestrate()
 	adopted := openSQLite(t)
+	entry := s.eventuallyBeats(0)
+	stop := func() error { return former.end() }
+	if entry.System == "" || stop() != nil {
+		t.Fatal("no system")
+	}
 	if _, err := identity.Adopt(t.Context(), adopted(), s.bus); err != nil {
 		t.Fatal(err)
 	}
-	if err := former.wait(); !identity.IsMismatch(err) {
-		t.Errorf("the former orchestrator ends with %v", err)
-	}
+	s.refused(s.prepare(), "they are of different systems")
 	s.open, s.store = adopted, adopted()
 	s.orchestrate()
 	s.start("once", "new", "")

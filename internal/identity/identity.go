@@ -123,6 +123,11 @@ const Advice = "correct the address of the database, or the address, account or 
 	"shall be one system from now on, stop all orchestrators of both, and run `rondo migrate --adopt`"
 
 func (e *Mismatch) Error() string {
+	return fmt.Sprintf("the database and NATS do not belong together: %s; %s; %s", e.why, e.sides(), Advice)
+}
+
+// sides describes both.
+func (e *Mismatch) sides() string {
 	there := "no system"
 	if e.Broker != nil {
 		there = fmt.Sprintf("system %s (beat %d at %s)", Short(e.Broker.System), e.Broker.Beats,
@@ -133,8 +138,7 @@ func (e *Mismatch) Error() string {
 		here = fmt.Sprintf("system %s (beat %d at %s)", Short(e.Database.ID), e.Database.Beats,
 			moment(e.Database.BeatAt))
 	}
-	return fmt.Sprintf("the database and NATS do not belong together: %s; the database has %s, NATS has %s; %s", e.why,
-		here, there, Advice)
+	return fmt.Sprintf("the database has %s, NATS has %s", here, there)
 }
 
 // Short is the part of an id that texts show.
@@ -171,10 +175,62 @@ func mismatch(d history.System, e *Entry) error {
 	return nil
 }
 
-// Adopt makes a database and a broker one system, whatever they belonged to. Orchestrators that use
-// one of them with another partner end with a [*Mismatch] soon. The next orchestrator publishes the
-// messages that the broker may lack.
+// InUse says that orchestrators use a database or a broker that is to be adopted.
+type InUse struct {
+	Database history.System
+	Broker   *Entry // nil: none
+}
+
+func (e *InUse) Error() string {
+	return (&Mismatch{e.Database, e.Broker, ""}).sides() + "; orchestrators make beats in one of them: stop all " +
+		"orchestrators of both first, so that a wrong address does not end a system that runs"
+}
+
+// awaitQuiet returns an error if beats are made in the database or the broker.
+func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error {
+	type counts struct{ here, there int64 }
+	read := func() (c counts, d history.System, e *Entry, err error) {
+		if e, err = Read(ctx, kv); err != nil {
+			e = nil // it is written anew
+		}
+		if d, err = store.Identity(ctx); e != nil {
+			c.there = e.Beats
+		}
+		c.here = d.Beats
+		return c, d, e, err
+	}
+	first, _, e, err := read()
+	if err != nil || first.here == 0 && e == nil {
+		return err
+	}
+	for until := time.Now().Add(Every * 5 / 2); time.Now().Before(until); {
+		select {
+		case <-time.After(Every / 10):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		now, d, e, err := read()
+		if err != nil {
+			return err
+		}
+		if now != first {
+			return &InUse{d, e}
+		}
+	}
+	return nil
+}
+
+// Adopt makes a database and a broker one system, whatever they belonged to. It waits until it is
+// certain that no orchestrator uses one of them, and fails with an [*InUse] if one does. The next
+// orchestrator publishes the messages that the broker may lack.
 func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
+	if err := awaitQuiet(ctx, store, kv); err != nil {
+		return history.System{}, err
+	}
+	return adopt(ctx, store, kv)
+}
+
+func adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
 	for {
 		e, err := Read(ctx, kv)
 		if err != nil && ctx.Err() != nil {

@@ -3,6 +3,8 @@ package identity
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -15,8 +17,51 @@ import (
 type Watch struct {
 	config Config
 	lag    lag
+	warned time.Time
 	last   history.System // when the two agreed last
+	state  atomic.Pointer[state]
 	id     atomic.Pointer[string]
+}
+
+// state is what other goroutines know of a watch.
+type state struct {
+	behind  bool      // the database is behind: it may be a copy of the one in use
+	err     error     // why the two could not be compared last
+	failing time.Time // since when; zero: they could be
+}
+
+// Decides returns an error while the database is behind. It may be a copy then, and its
+// decisions would be lost.
+func (w *Watch) Decides() error {
+	if s := w.state.Load(); s != nil && s.behind {
+		return errors.New("the database is behind what NATS has seen of it: it may be a copy of the one in use; " +
+			"nothing is decided until that is known")
+	}
+	return nil
+}
+
+// Err returns why the process is not ready: it does not decide, or the two could not be compared
+// for long.
+func (w *Watch) Err() error {
+	if s := w.state.Load(); s != nil && !s.failing.IsZero() && time.Since(s.failing) > 3*w.config.Every {
+		return fmt.Errorf("whether the database and NATS belong together is not known since %v: %w",
+			s.failing.UTC().Format(time.RFC3339), s.err)
+	}
+	return w.Decides()
+}
+
+// noted keeps what a comparison has shown.
+func (w *Watch) noted(err error) {
+	former, now := w.state.Load(), &state{behind: w.lag.which == databaseBehind, err: err}
+	if err != nil && !IsMismatch(err) {
+		if now.failing = time.Now(); former != nil && !former.failing.IsZero() {
+			now.failing = former.failing
+		}
+	}
+	if now.behind && (former == nil || !former.behind) {
+		w.config.Log.Error("nothing is decided while the database is behind what NATS has seen of it: it may be a copy")
+	}
+	w.state.Store(now)
 }
 
 // ID returns the id of the system, as it was seen last; empty before that.
@@ -82,7 +127,7 @@ func (w *Watch) Join(ctx context.Context) error {
 		}
 		switch {
 		case err != nil:
-			w.config.Log.Warn("whether the database and NATS belong together is not known; trying again", "error", err)
+			w.warn(fmt.Errorf("trying again: %w", err))
 		case !said:
 			said = true
 			w.config.Log.Warn("the database and NATS do not agree; waiting to see whether one of them is in use with "+
@@ -103,18 +148,21 @@ func (w *Watch) Run(ctx context.Context) error {
 		if !w.wait(ctx, after) {
 			return nil
 		}
-		_, err := w.Step(ctx)
-		if IsMismatch(err) {
+		if _, err := w.Step(ctx); IsMismatch(err) {
 			return err
 		}
-		w.unknown(err)
+		w.warn(w.Err())
 	}
 }
 
-// unknown logs why the two could not be compared, if they could not.
-func (w *Watch) unknown(err error) {
-	if err != nil {
-		w.config.Log.Debug("whether the database and NATS still belong together is not known", "error", err)
+// warnEvery is the interval of warnings about one thing.
+const warnEvery = time.Minute
+
+// warn logs why the two could not be compared, if they could not for some time.
+func (w *Watch) warn(err error) {
+	if err != nil && time.Since(w.warned) >= warnEvery {
+		w.warned = time.Now()
+		w.config.Log.Warn("the database and NATS could not be compared", "error", err)
 	}
 }
 
@@ -135,6 +183,12 @@ func (w *Watch) wait(ctx context.Context, d time.Duration) bool {
 
 // Step compares once, and does what follows from it. It reports whether the two agree.
 func (w *Watch) Step(ctx context.Context) (agreed bool, err error) {
+	agreed, err = w.step(ctx)
+	w.noted(err)
+	return agreed, err
+}
+
+func (w *Watch) step(ctx context.Context) (agreed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, max(w.config.Every, Every))
 	defer cancel()
 	for {
@@ -238,7 +292,7 @@ func (w *Watch) settle(ctx context.Context, r relation, d history.System, e *Ent
 		}
 		_, _, err := w.config.Store.SetIdentity(ctx, d, d.ID, e.Beats)
 		return err
-	case e != nil && d.Beats > e.Beats+1:
+	case e != nil:
 		w.config.Log.Error("NATS has lost its last moments; what the instances wait for is published once more",
 			"for", d.BeatAt.Sub(e.BeatAt))
 		if err := w.config.Lost(ctx, e.BeatAt); err != nil {

@@ -74,10 +74,12 @@ func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, a
 			fmt.Fprintf(a.config.Stdout, "%s and NATS at %s (prefix %s) are one system from now on, %s\n", at.Database,
 				at.NATS, at.Prefix, identity.Short(now.ID))
 		}
-	} else {
-		err = a.named(identity.Check(ctx, store, b))
+	} else if err = identity.Check(ctx, store, b); err == nil && !a.config.Migration.Check {
+		// New ones belong together from here on, and not from when an orchestrator begins, which
+		// may have a wrong address.
+		_, err = identity.New(identity.Config{Store: store, Broker: b, Log: a.log}).Step(ctx)
 	}
-	return errors.Join(err, store.Close())
+	return errors.Join(a.named(err), store.Close())
 }
 
 // named adds the addresses to the error that a database and NATS do not belong together.

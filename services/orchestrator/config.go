@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -116,6 +117,9 @@ type Sweep struct {
 	// OutboxAfter is the age at which another orchestrator publishes an outbox entry. Default: 10
 	// seconds. With less than 5, workers execute directly delivered tasks twice that take a second.
 	OutboxAfter time.Duration
+	// BeatEvery is the interval of comparing the database and NATS, and of beats: see package
+	// identity. All orchestrators of a system must have the same. Default: 10 seconds.
+	BeatEvery time.Duration
 }
 
 // Clocks bound the difference of clocks, and replace time and randomness in simulations.
@@ -166,6 +170,7 @@ func (c Config) withDefaults() Config {
 	duration(&c.LoadTimeout, 10*time.Second)
 	duration(&c.ShutdownTimeout, 20*time.Second)
 	duration(&c.Sweep.Every, 5*time.Second)
+	duration(&c.Sweep.BeatEvery, identity.Every)
 	duration(&c.Sweep.OverdueGrace, 2*time.Second)
 	duration(&c.Sweep.OutboxAfter, 10*time.Second)
 	duration(&c.MeasureEvery, 15*time.Second)

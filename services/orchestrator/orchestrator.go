@@ -165,7 +165,7 @@ func (o *Orchestrator) newPipeline() {
 		metrics:   c.Metrics.Messages()}
 	rounds := &roundMetrics{metrics: c.Metrics, background: o.background}
 	o.deciders = newDeciders(deciderConfig{concurrency: c.RoundConcurrency, runawayAfter: c.RunawayAfter,
-		stuckAfter: c.StuckAfter, prefix: prefix, now: o.clock.read, cpu: c.Clocks.CPU,
+		stuckAfter: c.StuckAfter, prefix: prefix, now: o.mayDecide, cpu: c.Clocks.CPU,
 		traced: c.Tracer != nil}, rounds, o.log)
 	waker := &waker{broker: o.broker, prefix: prefix, background: o.background, log: o.log}
 	held := newHeldMessages(c.Memory.MaxMessages, c.Memory.MaxMessageBytes)
@@ -215,7 +215,7 @@ func (o *Orchestrator) newHelpers() {
 		Has:        c.Round.Code.Has,
 		Background: o.background.do, Metrics: c.Metrics, Logger: o.log,
 	})
-	o.system = identity.New(identity.Config{Store: o.store, Broker: o.broker, Every: 2 * c.Sweep.Every,
+	o.system = identity.New(identity.Config{Store: o.store, Broker: o.broker, Every: c.Sweep.BeatEvery,
 		Beats: func() bool { return slices.Contains(o.own.Owned(), 0) }, Lost: o.keeper.LostSince, Log: o.log})
 	o.gauges = &report.Gauges{
 		Every: c.MeasureEvery, Members: o.own, Backlogs: o.broker, Store: o.store, Metrics: c.Metrics, Logger: o.log,
@@ -227,6 +227,22 @@ func (o *Orchestrator) newHelpers() {
 		},
 	}
 }
+
+// mayDecide returns the time once rounds may be decided: the database is not behind, and the clock
+// is right.
+func (o *Orchestrator) mayDecide(ctx context.Context) (time.Time, error) {
+	for o.system.Decides() != nil {
+		select {
+		case <-time.After(decidesAgain):
+		case <-ctx.Done():
+			return time.Time{}, context.Cause(ctx)
+		}
+	}
+	return o.clock.read(ctx)
+}
+
+// decidesAgain is the interval at which a decider looks whether rounds may be decided again.
+const decidesAgain = 100 * time.Millisecond
 
 // ID is the name of the orchestrator among the members.
 func (o *Orchestrator) ID() string { return o.config.ID }
@@ -346,6 +362,7 @@ func (o *Orchestrator) Ready(ctx context.Context) error {
 		return errors.New("it has not begun")
 	}
 	return errors.Join(o.Live(), o.broker.Connected(), o.own.Ready(), o.loop.commits.failing(), o.clock.err(),
+		o.system.Err(),
 		harmful(o.broker.Flaws()), o.store.Ping(ctx))
 }
 
