@@ -149,7 +149,9 @@ func (w *watermarks) take(e *entry, x watermark) bool {
 	if x.at.After(e.watermark) {
 		e.watermark = x.at
 	}
-	if len(e.aside) == 0 {
+	// Where messages wait, one of them begins the next round. A wake-up before them would come
+	// again and again while a quarantined one keeps the timer from firing.
+	if len(e.aside) == 0 && len(e.waiting) == 0 {
 		e.aside = []*item{wakeUp(e.id, "watermark")}
 	}
 	w.bringBack(e)
