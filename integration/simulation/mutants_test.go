@@ -89,6 +89,9 @@ var mutants = []mutant{
 		{loopOf + "watermarks.go", "	e.barred = len(items) > 0\n", ""},
 		{loopOf + "watermarks.go", "	inOrder(e.waiting)\n", ""},
 	}},
+	{name: "the clock of the broker orders messages, and not their sequence", seed: 2239, edits: []edit{
+		{loopOf + "item.go", "		if at[n].Before(last) {\n", "		if false {\n"},
+	}},
 	{name: "a leap of the clock is not noticed before the next round", seed: 16, edits: []edit{
 		{loopOf + "clock.go", "		if ahead := c.ahead[i] + leap; ahead.Abs() > c.config.most {\n",
 			"		if ahead := c.ahead[i] + 0*leap; ahead.Abs() > c.config.most {\n"},

@@ -149,10 +149,10 @@ func (d *deciders) work(ctx context.Context) {
 
 // decide runs one round, at a time.
 func (d *deciders) decide(e *entry, now time.Time) *decision {
-	inbox := make([]round.Delivery, len(e.taken))
+	inbox, at := make([]round.Delivery, len(e.taken)), moments(e.taken)
 	for i, t := range e.taken {
 		inbox[i] = round.Delivery{Message: t.message, Attempts: max(1, t.attempts),
-			NumDelivered: max(1, t.delivery.NumDelivered), Moment: t.moment()}
+			NumDelivered: max(1, t.delivery.NumDelivered), Moment: at[i]}
 		if !t.inside() {
 			inbox[i].Age = now.Sub(t.delivery.StoredAt)
 			inbox[i].Sent = round.SentAt(t.message.Sent, t.delivery.StoredAt, t.delivery.NotBefore)

@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -41,6 +43,36 @@ func (i *item) moment() time.Time {
 		return i.delivery.NotBefore
 	}
 	return i.delivery.StoredAt
+}
+
+// isStored reports whether the moment of the message is when the broker stored it.
+func (i *item) isStored() bool {
+	_, timer := i.message.Content.(*events.TimerDue)
+	return !timer && !i.inside() && !i.delivery.Direct && !i.delivery.NotBefore.After(i.delivery.StoredAt)
+}
+
+// moments returns the places of messages in time. The broker stores messages in the order of their
+// sequences, so none is before one with a lower sequence, even if the clock of the broker was set
+// back between the two.
+func moments(items []*item) []time.Time {
+	at := make([]time.Time, len(items))
+	stored := make([]int, 0, len(items))
+	for n, i := range items {
+		if at[n] = i.moment(); i.isStored() {
+			stored = append(stored, n)
+		}
+	}
+	slices.SortFunc(stored, func(a, b int) int {
+		return cmp.Compare(items[a].delivery.Sequence, items[b].delivery.Sequence)
+	})
+	var last time.Time
+	for _, n := range stored {
+		if at[n].Before(last) {
+			at[n] = last
+		}
+		last = at[n]
+	}
+	return at
 }
 
 // free makes room for another start.

@@ -89,15 +89,15 @@ func (w *watermarks) bringBack(e *entry) {
 // inOrder sorts messages by their moments. A message without a moment stays behind the one before
 // it.
 func inOrder(items []*item) {
-	moments := make(map[*item]time.Time, len(items))
+	places := make(map[*item]time.Time, len(items))
 	var last time.Time
-	for _, i := range items {
-		if at := i.moment(); !at.IsZero() {
+	for n, at := range moments(items) {
+		if !at.IsZero() {
 			last = at
 		}
-		moments[i] = last
+		places[items[n]] = last
 	}
-	slices.SortStableFunc(items, func(a, b *item) int { return moments[a].Compare(moments[b]) })
+	slices.SortStableFunc(items, func(a, b *item) int { return places[a].Compare(places[b]) })
 }
 
 // ask asks for the watermark of an instance, unless that was done.
