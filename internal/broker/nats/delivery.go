@@ -100,6 +100,9 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 	if _, again := d.Header[headerAgain]; again && !c.fromClient(d.Subject) {
 		d.NumDelivered++
 	}
+	if c.canTake(d.Subject) != nil { // the orchestrator dead-letters it now: it cannot be stored for later
+		notBefore, d.NotBefore = time.Time{}, time.Time{}
+	}
 	clean(d.Header)
 	return d, o, notBefore, nil
 }

@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -89,12 +90,17 @@ func (n *names) anchors() []string {
 	return []string{n.subject("later", "anchor", "_", "_"), n.subject("later", "task", "_", "anchor", "_", "_")}
 }
 
+// deadSubject returns the subject for dead letters of a subject. It is never longer than
+// maxSubject: if the subject is too long in any other form, it is hashed.
 func (n *names) deadSubject(subject string) string {
 	rest, ok := strings.CutPrefix(subject, n.prefix+".")
 	if dead := n.subject(deadVerb, rest); ok && n.canTake(dead) == nil {
 		return dead
 	}
-	return n.subject(deadVerb, "other", "_", events.EncodeToken(subject))
+	if other := n.subject(deadVerb, "other", "_", events.EncodeToken(subject)); n.canTake(other) == nil {
+		return other
+	}
+	return n.subject(deadVerb, "other", "_", fmt.Sprintf("%x", sha256.Sum256([]byte(subject))))
 }
 
 // handoverSubject is where the process with a name takes handovers of a kind.
@@ -278,7 +284,11 @@ func (n *names) notificationSubject(words []string, token func(string) string) (
 			return "", fmt.Errorf("nats: word %d of a notification is empty", i)
 		}
 	}
-	return n.subject("notification", strings.Join(tokens, ".")), nil
+	subject := n.subject("notification", strings.Join(tokens, "."))
+	if len(subject) > maxSubject {
+		return "", fmt.Errorf("nats: a notification: %w", errLongSubject)
+	}
+	return subject, nil
 }
 
 // queueWords returns the words of a task's subject that name its task queue: the tag and the

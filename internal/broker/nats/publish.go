@@ -213,7 +213,8 @@ var errNoStream = errors.New("no stream takes this subject")
 var errLongSubject = errors.New("the subject is too long")
 
 // maxSubject leaves room for the rest of a line of the protocol, of which servers accept 4,096
-// bytes, and for the subject of a dead letter.
+// bytes, and for subjects made of another one: a dead letter, a delayed message, or the API of
+// JetStream with the name of a stream and the subject of a delayed message.
 const maxSubject = 3500
 
 // permanent reports whether the broker will never take the message.
