@@ -113,7 +113,8 @@ func (a *answers) expect(nc *nats.Conn, w *awaited) (token uint64, subject strin
 		if err != nil {
 			return 0, "", err
 		}
-		_ = sub.SetPendingLimits(-1, -1) // the window bounds the messages in flight
+		// The window bounds the messages in flight, but other users may publish answers.
+		_ = sub.SetPendingLimits(maxPendingAnswers, maxPendingBytes)
 		a.sub, a.begin, a.waiting = sub, begin, make(map[uint64]*awaited)
 		a.heard.Store(0)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -283,6 +284,10 @@ func TestBundlesOfStrangers(t *testing.T) {
 	w.must(err)
 	defer nc.Close()
 	one := natsbroker.AppendResult(nil, result("i", ""))
+	large := result("i", "")
+	large.Body = make([]byte, 256<<10)
+	many := result("i", "")
+	many.Header = events.Header{"Y": make([]string, 65)}
 	for name, c := range map[string]struct{ count, body, want string }{
 		"nothing":                        {"1", "", "-NOT HERE"},
 		"no number":                      {"x", string(one), "-NOT HERE"},
@@ -293,6 +298,8 @@ func TestBundlesOfStrangers(t *testing.T) {
 		"cut off":                        {"1", string(one[:len(one)-1]), "-NOT HERE"},
 		"a text longer than all":         {"1", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "-NOT HERE"},
 		"more headers than there can be": {"1", "\x01a\xff\xff\xff\xff\x7f", "-NOT HERE"},
+		"too large":                      {"1", string(natsbroker.AppendResult(nil, large)), "-NOT HERE"},
+		"too many headers":               {"1", string(natsbroker.AppendResult(nil, many)), "-NOT HERE"},
 		"none is a result": {"2", string(natsbroker.AppendResult(natsbroker.AppendResult(nil,
 			events.Wire{Subject: "rondo.start.o.i"}), events.Wire{})), "NN"},
 	} {
@@ -306,6 +313,68 @@ func TestBundlesOfStrangers(t *testing.T) {
 	if d := w.next(); !strings.HasSuffix(d.Subject, ".last") {
 		t.Errorf("came %s", d.Subject)
 	}
+}
+
+// A result with many headers, or with long ones, is not sent in a bundle, and arrives.
+func TestBundlesHaveNoLargeHeaders(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbroker.Config{})
+	back := w.way("i")
+	heard := w.overhear(back)
+	sent := results(4, back)
+	sent[0].Header["Z"] = make([]string, 70)
+	sent[1].Header["Z"] = []string{strings.Repeat("z", 70<<10)}
+	done := w.send(sent...)
+	for range sent {
+		d := w.next()
+		if !isDirect(d) {
+			t.Errorf("%s came through the stream", d.Subject)
+		}
+		d.Hold.Ack()
+	}
+	w.stored(done)
+	if is := heard.messages(4); len(is) != 3 || slices.Max(is) != 2 {
+		t.Errorf("messages had %v results; want two alone, and two together", is)
+	}
+}
+
+// A receiver that does not keep up holds a bounded number of messages, however many a worker
+// publishes. A result that is dropped goes through the stream.
+func TestUnhandledResultsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWays(t, natsbroker.Config{})
+	w.worker.WaitDirect(300 * time.Millisecond)
+	back := w.way("i")
+	nc, err := nats.Connect(w.server.URL(), nats.Timeout(time.Minute))
+	w.must(err)
+	defer nc.Close()
+	dropped, release := w.orchestrator.HoldResults()
+	release = sync.OnceFunc(release)
+	defer release()
+	const n = 5000
+	for i := range n {
+		m := &nats.Msg{Subject: back, Reply: "rondo.direct.answer.result.x.1",
+			Header: nats.Header{"Rondo-Subject": {"rondo.task-done.1-2.i"}}}
+		if i > 0 { // only the first one reaches the held handler; the others are refused
+			m.Header["Rondo-Subject"] = []string{"rondo.start.o.i"}
+		}
+		w.must(nc.PublishMsg(m))
+	}
+	w.must(nc.Flush())
+	var lost int
+	natstest.Eventually(t, "some are dropped", func() bool {
+		lost, err = dropped()
+		w.must(err)
+		return lost >= n-4097
+	})
+	done := w.send(result("j", back))
+	d := w.next()
+	release()
+	if isDirect(d) || !strings.HasSuffix(d.Subject, ".j") {
+		t.Errorf("came %s at %d, want the result through the stream", d.Subject, d.Sequence)
+	}
+	d.Hold.Ack()
+	w.stored(done)
 }
 
 // A broken connection loses no result of a bundle.

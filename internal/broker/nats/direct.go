@@ -96,6 +96,12 @@ const (
 	// maxBundle and maxBundleBytes bound a bundle. A result larger than largeResult gets a message
 	// of its own; a task larger than that is stored.
 	maxBundle, maxBundleBytes, largeResult = 128, 64 << 10, 8 << 10
+	// maxReceived bounds the body of a bundle that a receiver reads, and maxHeaders the values of
+	// headers of each message in it. A sender does not bundle a message that would exceed them.
+	maxReceived, maxHeaders = 4 * maxBundleBytes, 64
+	// Received messages that wait for a handler. The NATS client drops messages beyond these: the
+	// sender of a direct delivery waits in vain for the answer, and then publishes to the stream.
+	maxPendingDirect, maxPendingAnswers, maxPendingBytes = 4096, 1 << 16, 64 << 20
 	// maxDirect bounds the directly delivered messages of a partition that wait to be processed.
 	maxDirect = 512
 	// firstDirect begins the sequence numbers of directly delivered messages: far behind those of

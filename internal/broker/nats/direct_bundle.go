@@ -32,7 +32,22 @@ func appendText(to []byte, s string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(s))), s...)
 }
 
-var errBundle = errors.New("the bundle is cut off, or is none")
+var (
+	errBundle      = errors.New("the bundle is cut off, or is none")
+	errManyHeaders = fmt.Errorf("a message of the bundle has more than %d values of headers", maxHeaders)
+)
+
+// fitsBundle reports whether a message is small enough for a bundle. Bundles end with the message
+// that exceeds maxBundleBytes, so that all of their messages together are within maxReceived.
+func fitsBundle(w events.Wire) bool {
+	n, size := 0, len(w.Subject)
+	for name, values := range w.Header {
+		for _, v := range values {
+			n, size = n+1, size+len(name)+len(v)
+		}
+	}
+	return len(w.Body) <= largeResult && n < maxHeaders && size <= maxBundleBytes // one is added on the way
+}
 
 // readBundle parses a bundle. Its results share no memory with the body, so that a small result
 // does not keep the whole body alive.
@@ -40,6 +55,9 @@ func readBundle(count string, body []byte) ([]events.Wire, error) {
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 1 || n > maxBundle {
 		return nil, fmt.Errorf("header %s: %q is no number from 1 to %d", headerResults, count, maxBundle)
+	}
+	if len(body) > maxReceived {
+		return nil, fmt.Errorf("the bundle has %d bytes; maximum: %d", len(body), maxReceived)
 	}
 	results := make([]events.Wire, n)
 	for i := range results {
@@ -59,6 +77,9 @@ func readResult(body []byte) (w events.Wire, rest []byte, err error) {
 	n, rest, ok2 := cutNumber(rest)
 	if !ok1 || !ok2 || n > uint64(len(rest))/2 {
 		return w, nil, errBundle
+	}
+	if n > maxHeaders {
+		return w, nil, errManyHeaders
 	}
 	w.Subject, w.Header = string(subject), make(events.Header, n)
 	values := make([]string, n)

@@ -48,7 +48,7 @@ func (k *directResults) offer(partition int, take resultTaker) (stop func()) {
 		subject := k.resultsSubject(rand.Text() + takesBundles)
 		sub, err := k.nc.Subscribe(subject, k.hear)
 		if err == nil { // otherwise the connection is closed
-			_ = sub.SetPendingLimits(-1, -1) // hear refuses what exceeds maxDirect
+			_ = sub.SetPendingLimits(maxPendingDirect, maxPendingBytes)
 			k.sub, k.replyTo = sub, subject
 		}
 	}

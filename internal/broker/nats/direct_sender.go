@@ -44,7 +44,7 @@ func (s *directSender) wayOf(w events.Wire) (events.Wire, way) {
 	switch {
 	case !s.goesDirect(w):
 		return w, stored
-	case takesMany(w.DirectTo) && len(w.Body) <= largeResult:
+	case takesMany(w.DirectTo) && fitsBundle(w):
 		return w, bundled
 	}
 	return w, alone
@@ -52,7 +52,7 @@ func (s *directSender) wayOf(w events.Wire) (events.Wire, way) {
 
 // goesDirectTo gives a task its receiver, if it may be delivered directly just now.
 func (s *directSender) goesDirectTo(w events.Wire) (events.Wire, bool) {
-	if !w.Direct || !w.NotBefore.IsZero() || len(w.Body) > largeResult {
+	if !w.Direct || !w.NotBefore.IsZero() || !fitsBundle(w) {
 		return w, false
 	}
 	to := s.subjectOf(w.Subject)

@@ -27,7 +27,7 @@ func (t *directTasks) offer(q broker.TaskQueueName, name string, take func(broke
 	if err != nil {
 		return nil, problem("offer room for work of "+ConsumerOf(q), err)
 	}
-	_ = sub.SetPendingLimits(-1, -1)        // hear refuses at once if there is no room
+	_ = sub.SetPendingLimits(maxPendingDirect, maxPendingBytes)
 	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
 	if err := t.nc.FlushTimeout(t.timeout); err != nil {
 		stop()

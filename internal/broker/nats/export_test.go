@@ -36,3 +36,11 @@ func (b *Bus) Offered() int {
 
 // ReconcileEvery sets the interval at which receivers compare the broker with the setup.
 func (b *Bus) ReconcileEvery(d time.Duration) { b.inbox.reconciler.every = d }
+
+// HoldResults keeps the handler of directly delivered results from handling any, until release.
+// dropped returns the number of messages that were dropped meanwhile.
+func (b *Bus) HoldResults() (dropped func() (int, error), release func()) {
+	results := b.inbox.results
+	results.mu.Lock()
+	return results.sub.Dropped, results.mu.Unlock
+}
