@@ -206,3 +206,46 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 	}
 	status("409", "consumer deleted")
 }
+
+// TestSubjectsDeniedToWorkersAndClients publishes on the subjects of other roles. Within its
+// account, a worker would otherwise send forged tasks and log levels to other workers, and a client
+// forged notifications to other clients. A worker would also take the tasks of orchestrators.
+func TestSubjectsDeniedToWorkersAndClients(t *testing.T) {
+	t.Parallel()
+	tasksOfEngine := []string{
+		"$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS.w_rondo%2Esystem_rondo%2Eread-value",
+		"$JS.ACK.RONDO_TASKS.w_rondo%2Esystem_rondo%2Eread-value.1.1.1.1.0",
+		"$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS.w_rondo%2Esystem_rondo%2Ejobs%2Epush",
+		"$JS.ACK.RONDO_TASKS.w_rondo%2Esystem_rondo%2Ejobs%2Epush.1.1.1.1.0",
+	}
+	notifications := []string{"rondo.notification.ended.o.i", "rondo.notification.withdrawn.gpu.a.1-2.i"}
+	denied := map[string][]string{
+		"worker": append([]string{"rondo.direct.task.to.w_gpu_a", "rondo.direct.system.to.w_rondo%2Esystem_x",
+			"rondo.operator.loglevel", "rondo.dead.task.rondo%2Esystem.a.1-2.i"},
+			append(tasksOfEngine, notifications...)...),
+		"client": notifications,
+	}
+	for conf, prefixes := range map[string][]string{
+		"accounts.conf": {"shop-", "bank-"}, "one-circle-of-trust.conf": {""},
+	} {
+		s := natstest.StartWith(t, embedded.Options{Config: shipped + conf})
+		for _, prefix := range prefixes {
+			for role, subjects := range denied {
+				for _, subject := range subjects {
+					nc := userConnection(t, s, prefix+role, inboxOf(role))
+					if err := nc.Publish(subject, []byte("x")); err != nil {
+						t.Fatal(err)
+					}
+					if err := nc.Flush(); err != nil {
+						t.Fatal(err)
+					}
+					// NATS reports the violation before it answers the flush.
+					if err := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) {
+						t.Errorf("%s: %s%s publishes on %s: %v", conf, prefix, role, subject, err)
+					}
+					nc.Close()
+				}
+			}
+		}
+	}
+}

@@ -208,11 +208,16 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "RONDO"); !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		t.Errorf("a client may delete streams: %v", err)
 	}
-	for _, subject := range []string{"rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i", "$KV.RONDO_KV.recovered",
-		"rondo.notification.ended.o.i"} {
+	for _, subject := range []string{"rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i", "$KV.RONDO_KV.recovered"} {
 		if _, err := clientSpy.nc.Request(subject, nil, 20*time.Second); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("somebody takes %s from a client: %v", subject, err)
 		}
+	}
+	if err := errors.Join(clientSpy.nc.Publish("rondo.notification.ended.o.i", nil), clientSpy.nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if err := clientSpy.nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("a client publishes a notification: %v", err)
 	}
 	if after := state(t, s, "shop-setup"); after != before {
 		t.Errorf("the streams were\n%s and are\n%s", before, after)
