@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +41,8 @@ type inbox struct {
 
 	receivers  receivers
 	reconciler *reconciler
+
+	lookedForAbandoned atomic.Int64 // when, in nanoseconds
 }
 
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -91,8 +92,8 @@ func (s *setup) partition(ctx context.Context, st jetstream.Stream, i int) {
 	}
 }
 
-// Partitions implements broker.Inbox. It also removes the consumers of former partitions that are
-// drained.
+// Partitions implements broker.Inbox. It also makes missing consumers, and removes those of former
+// partitions that are drained.
 func (in *inbox) Partitions(ctx context.Context) (broker.Partitions, error) {
 	st, err := in.js.Stream(ctx, in.names.inbox)
 	if gone(err) && in.mend(ctx) == nil {
@@ -101,13 +102,18 @@ func (in *inbox) Partitions(ctx context.Context) (broker.Partitions, error) {
 	if err != nil {
 		return broker.Partitions{}, problem("look at stream "+in.names.inbox, err)
 	}
-	p := broker.Partitions{Count: partitionsOf(st.CachedInfo().Config)}
+	c := st.CachedInfo().Config
+	p := broker.Partitions{Count: partitionsOf(c)}
 	in.results.partitions.Store(int64(p.Count))
 	have, err := lanesOf(ctx, st)
 	if err != nil {
 		return broker.Partitions{}, problem("list the consumers of "+in.names.inbox, err)
 	}
+	wanted := in.abandoned(ctx, st, have)
 	for i := range p.Count {
+		wanted = append(wanted, i)
+	}
+	for _, i := range wanted {
 		for _, l := range lanes {
 			if slices.Contains(have[i], l) || in.plan.config.Setup != Make {
 				continue
@@ -121,18 +127,60 @@ func (in *inbox) Partitions(ctx context.Context) (broker.Partitions, error) {
 			if err != nil {
 				return broker.Partitions{}, problem("make the consumer "+l.consumer(i), err)
 			}
+			have[i] = append(have[i], l)
 		}
-		delete(have, i)
 	}
-	changed, _ := time.Parse(time.RFC3339, st.CachedInfo().Config.Metadata[changedKey])
-	settled := time.Since(changed) > 2*in.plan.config.InboxAckWait // by then all servers know
-	for i := range have {
-		if !settled || !in.dropDrained(ctx, st, i) {
+	for i, there := range have {
+		if i >= p.Count && !(in.settled(c) && in.dropDrained(ctx, i, there)) {
 			p.Draining = append(p.Draining, i)
 		}
 	}
 	slices.Sort(p.Draining)
 	return p, nil
+}
+
+// settled reports whether all servers know the number of partitions of the stream: no message comes
+// into a former partition any more.
+func (in *inbox) settled(c jetstream.StreamConfig) bool {
+	changed, _ := time.Parse(time.RFC3339, c.Metadata[changedKey])
+	return time.Since(changed) > 2*in.plan.config.InboxAckWait
+}
+
+// abandonedEvery is the interval at which a process looks for messages in former partitions without
+// consumers.
+const abandonedEvery = 15 * time.Second
+
+// abandoned lists the former partitions that have messages, and lack a consumer. An operator may
+// have removed it, or a process may have removed it as drained, with outdated knowledge: it was
+// frozen meanwhile, and other processes have raised the number of partitions, and lowered it again.
+func (in *inbox) abandoned(ctx context.Context, st jetstream.Stream, have map[int][]lane) (out []int) {
+	c := st.CachedInfo().Config
+	now := time.Now()
+	due := now.Sub(time.Unix(0, in.lookedForAbandoned.Load())) > abandonedEvery
+	if due {
+		in.lookedForAbandoned.Store(now.UnixNano())
+	}
+	for i := partitionsOf(c); i < max(most(c), slices.Max(append(slices.Collect(maps.Keys(have)), 0))+1); i++ {
+		if n := len(have[i]); n == len(lanes) || n == 0 && !due {
+			continue
+		}
+		_, err := st.GetLastMsgForSubject(ctx, in.names.subject("p", strconv.Itoa(i), ">"))
+		switch {
+		case err == nil:
+			out = append(out, i)
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			in.log.Debug("NATS: a former partition could not be looked at; looking again later", "partition", i,
+				"error", err)
+			in.lookedForAbandoned.Store(0)
+		}
+	}
+	return out
+}
+
+// most returns the largest number of partitions that a stream has had.
+func most(c jetstream.StreamConfig) int {
+	n, _ := strconv.Atoi(c.Metadata[mostKey])
+	return max(n, partitionsOf(c))
 }
 
 // lanesOf lists the lanes that have a consumer, by partition.
@@ -152,14 +200,22 @@ func lanesOf(ctx context.Context, st jetstream.Stream) (map[int][]lane, error) {
 }
 
 // dropDrained removes the consumers of a former partition if nothing is left in it.
-func (in *inbox) dropDrained(ctx context.Context, st jetstream.Stream, partition int) bool {
+func (in *inbox) dropDrained(ctx context.Context, partition int, there []lane) bool {
 	if in.plan.config.Setup != Make {
 		return false
 	}
-	if left, err := in.Backlog(ctx, partition); err != nil || left.Waiting > 0 || left.Held > 0 {
+	for _, l := range there {
+		left, err := in.backlog(ctx, in.names.inbox, l.consumer(partition))
+		if err != nil || left.Waiting > 0 || left.Held > 0 {
+			return false
+		}
+	}
+	// Another process may have raised the number of partitions meanwhile, and need the consumers.
+	st, err := in.js.Stream(ctx, in.names.inbox)
+	if err != nil || partition < partitionsOf(st.CachedInfo().Config) || !in.settled(st.CachedInfo().Config) {
 		return false
 	}
-	for _, l := range lanes {
+	for _, l := range there {
 		if err := st.DeleteConsumer(ctx, l.consumer(partition)); err != nil &&
 			!errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return false
@@ -170,6 +226,9 @@ func (in *inbox) dropDrained(ctx context.Context, st jetstream.Stream, partition
 
 // SetPartitions changes the number of partitions of the inbox. Stored messages stay in their
 // partitions, and are taken from there.
+//
+// First it notes in the stream that the number changes, so that no process removes consumers as
+// drained; then it makes the consumers; then messages may come into the partitions.
 func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 	if n < 1 || n > maxPartitions {
 		return fmt.Errorf("nats: %d partitions; want 1 to %d", n, maxPartitions)
@@ -179,7 +238,10 @@ func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 		return problem("look at stream "+in.names.inbox, err)
 	}
 	s := setup{r: in.resources, replicas: in.plan.config.Replicas}
-	for i := range n { // first the consumers, then messages
+	if n > partitionsOf(inbox.CachedInfo().Config) {
+		s.beginChange(ctx, inbox, n)
+	}
+	for i := range n {
 		s.partition(ctx, inbox, i)
 	}
 	if len(s.errs) == 0 {
@@ -189,6 +251,21 @@ func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 		in.partitions.Store(int64(n))
 	}
 	return problem("change the partitions", errors.Join(s.errs...))
+}
+
+// beginChange notes in the metadata of the inbox that it is about to have n partitions.
+func (s *setup) beginChange(ctx context.Context, inbox jetstream.Stream, n int) {
+	have := inbox.CachedInfo().Config
+	c := have
+	c.Metadata = userMetadata(have.Metadata)
+	changing(c.Metadata, max(n, most(have)))
+	s.failed("stream "+c.Name, s.update(ctx, have, c))
+}
+
+// changing notes in the metadata of the inbox when its number of partitions changes.
+func changing(metadata map[string]string, most int) {
+	metadata[changedKey] = time.Now().UTC().Format(time.RFC3339)
+	metadata[mostKey] = strconv.Itoa(most)
 }
 
 // Backlog implements broker.Inbox.

@@ -192,10 +192,12 @@ func (s *setup) failed(what string, err error) bool {
 	return err != nil
 }
 
-// The metadata keys of a stream: the number of partitions, when it changed, the prefix of the
-// system, and the fingerprint of what setup made, which consumers have, too.
+// The metadata keys of a stream: the number of partitions, the largest number so far, when the
+// number changed, the prefix of the system, and the fingerprint of what setup made, which consumers
+// have, too.
 const (
 	partitionsKey = "rondo.partitions"
+	mostKey       = "rondo.most-partitions"
 	madeKey       = "rondo.made"
 	changedKey    = "rondo.changed"
 	prefixKey     = "rondo.prefix"
@@ -368,7 +370,7 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	}
 	c := merged(have, want)
 	if have.Metadata[partitionsKey] != want.Metadata[partitionsKey] {
-		c.Metadata[changedKey] = time.Now().UTC().Format(time.RFC3339)
+		changing(c.Metadata, max(most(have), partitionsOf(want)))
 	}
 	differs := different(have, c)
 	verify := s.r.plan.config.Setup == Verify
