@@ -252,6 +252,7 @@ func TestHeadersOfEachRole(t *testing.T) {
 			if err := b.SetPartitions(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
+			rememberIDs(t, s, b, role.setup)
 			drain(t, b)
 			var others []events.Wire
 			for _, subject := range victims {
@@ -295,6 +296,27 @@ func TestHeadersOfEachRole(t *testing.T) {
 				t.Errorf("others have stored %v, and now there is %v", before, after)
 			}
 		})
+	}
+}
+
+// rememberIDs makes NATS remember the ids of messages longer than a test lasts.
+func rememberIDs(t *testing.T, s *embedded.Server, b *natsbroker.Bus, user string) {
+	t.Helper()
+	b.ReconcileEvery(time.Hour) // it would repair that
+	js, err := jetstream.New(intrude(t, s, user).nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_TASKS"} {
+		st, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := st.CachedInfo().Config
+		c.Duplicates = time.Hour
+		if _, err := js.UpdateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
