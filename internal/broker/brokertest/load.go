@@ -256,13 +256,24 @@ func returnedAfterRestart(t *T) {
 	}
 	a, b := t.bus(), t.bus()
 	q := broker.TaskQueueName{Activity: "a"}
-	t.publish(a, event(a, "i", "first"), event(a, "i", "second"), work(a, q, "i", "work"))
+	t.publish(a, event(a, "i", "first"), event(a, "i", "second"), event(a, "i", "third"), work(a, q, "i", "work"),
+		work(a, q, "i", "other work"))
 	r := t.receive(a)
-	held := append(r.expect("first", "second"), t.takeWork(a, q, 1)...)
+	events, tasks := r.expect("first", "second", "third"), t.takeWork(a, q, 2)
 	r.stop()
-	for _, g := range held {
+	for _, g := range append(events[:2:2], tasks[0]) {
 		g.Hold.Nak(0)
 	}
+	// A broker handles what was said about the messages of a consumer in its order.
+	events[2].Hold.Ack()
+	tasks[1].Hold.Ack()
+	t.eventually("the broker knows of all", func() bool {
+		e, err := a.Backlog(t.Context(), t.partitionOf(a, "i"))
+		t.must(err)
+		w, err := a.TaskBacklog(t.Context(), q)
+		t.must(err)
+		return e.Waiting+e.Held == 2 && w.Waiting+w.Held == 1
+	})
 	t.must(a.Close())
 	t.Restart(t.T, func() {})
 	for _, g := range append(t.receive(b).expect("first", "second"), t.takeWork(b, q, 1)...) {

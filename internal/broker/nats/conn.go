@@ -345,6 +345,15 @@ func (c *conn) lookFor(ctx context.Context, stream, name string) (found jetstrea
 	return found, err
 }
 
+// streamCalled finds a stream.
+func (c *conn) streamCalled(ctx context.Context, name string) (found jetstream.Stream, err error) {
+	err = c.askAgain(ctx, func(ctx context.Context) error {
+		found, err = c.js.Stream(ctx, name)
+		return err
+	})
+	return found, err
+}
+
 // bounded gives a context a deadline if it has none.
 func (c *conn) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {

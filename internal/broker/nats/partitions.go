@@ -95,9 +95,9 @@ func (s *setup) partition(ctx context.Context, st jetstream.Stream, i int) {
 // Partitions implements broker.Inbox. It also makes missing consumers, and removes those of former
 // partitions that are drained.
 func (in *inbox) Partitions(ctx context.Context) (broker.Partitions, error) {
-	st, err := in.js.Stream(ctx, in.names.inbox)
+	st, err := in.stream(ctx)
 	if gone(err) && in.mend(ctx) == nil {
-		st, err = in.js.Stream(ctx, in.names.inbox)
+		st, err = in.stream(ctx)
 	}
 	if err != nil {
 		return broker.Partitions{}, problem("look at stream "+in.names.inbox, err)
@@ -137,6 +137,14 @@ func (in *inbox) Partitions(ctx context.Context) (broker.Partitions, error) {
 	}
 	slices.Sort(p.Draining)
 	return p, nil
+}
+
+// stream finds the stream. It asks again before the time limit for a request is over, because a
+// server that is starting may accept a request and not answer it.
+func (in *inbox) stream(ctx context.Context) (jetstream.Stream, error) {
+	ctx, cancel := in.bounded(ctx)
+	defer cancel()
+	return in.streamCalled(ctx, in.names.inbox)
 }
 
 // settled reports whether all servers know the number of partitions of the stream: no message comes

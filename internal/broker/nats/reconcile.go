@@ -320,7 +320,7 @@ func (r *reconciler) repairStream(ctx context.Context, want jetstream.StreamConf
 	s.stream(ctx, want)
 	if len(s.errs) == 0 && mayBeBounded(want) {
 		for name, to := range map[string]*jetstream.Stream{r.names.inbox: &is.inbox, r.names.dead: &is.dead} {
-			st, err := s.look(ctx, name)
+			st, err := s.r.streamCalled(ctx, name)
 			if !s.failed("stream "+name, err) {
 				*to = st
 			}

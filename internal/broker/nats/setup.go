@@ -212,7 +212,7 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 	if wanted > 0 && first && s.r.plan.config.Setup != Verify {
 		return wanted, nil
 	}
-	there, err := s.look(ctx, s.r.names.inbox)
+	there, err := s.r.streamCalled(ctx, s.r.names.inbox)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return cmp.Or(wanted, s.r.plan.config.usualPartitions()), nil
@@ -228,15 +228,6 @@ func (s *setup) inboxPartitions(ctx context.Context) (int, error) {
 			"with that of the stream", "stream", s.r.names.inbox, "partitions", n, "wanted", wanted)
 	}
 	return n, nil
-}
-
-// look finds a stream.
-func (s *setup) look(ctx context.Context, name string) (st jetstream.Stream, err error) {
-	err = s.r.askAgain(ctx, func(ctx context.Context) error {
-		st, err = s.r.js.Stream(ctx, name)
-		return err
-	})
-	return st, err
 }
 
 // inboxConfig is the wanted configuration of the inbox.
@@ -325,7 +316,7 @@ func (p *plan) kvConfig() jetstream.StreamConfig {
 func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstream.Stream {
 	what := "stream " + want.Name
 	want.Metadata[madeKey] = fingerprint(want)
-	st, err := s.look(ctx, want.Name)
+	st, err := s.r.streamCalled(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if s.r.plan.config.Setup == Verify {
 			s.failed(what, errors.New(isMissing))
@@ -342,7 +333,7 @@ func (s *setup) stream(ctx context.Context, want jetstream.StreamConfig) jetstre
 			return st
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster, with other settings
-			st, err = s.look(ctx, want.Name)
+			st, err = s.r.streamCalled(ctx, want.Name)
 		}
 	}
 	if s.failed(what, err) {
@@ -388,7 +379,7 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	if len(differs) > 0 {
 		s.r.log.Info("NATS: changed a stream", "stream", want.Name, "changes", strings.Join(differs, "; "))
 	}
-	next, err := s.look(ctx, want.Name) // with its present configuration, even if another process has changed it
+	next, err := s.r.streamCalled(ctx, want.Name) // with its present configuration, even if another process has changed it
 	if s.failed(what, err) {
 		return nil
 	}
