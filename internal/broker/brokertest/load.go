@@ -264,7 +264,7 @@ func returnedAfterRestart(t *T) {
 	for _, g := range append(events[:2:2], tasks[0]) {
 		g.Hold.Nak(0)
 	}
-	// A broker handles what was said about the messages of a consumer in its order.
+	// A broker processes the acknowledgements and nacks of a consumer in their order.
 	events[2].Hold.Ack()
 	tasks[1].Hold.Ack()
 	t.eventually("the broker knows of all", func() bool {

@@ -379,7 +379,8 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	if len(differs) > 0 {
 		s.r.log.Info("NATS: changed a stream", "stream", want.Name, "changes", strings.Join(differs, "; "))
 	}
-	next, err := s.r.streamCalled(ctx, want.Name) // with its present configuration, even if another process has changed it
+	// Its present configuration: another process may have changed it.
+	next, err := s.r.streamCalled(ctx, want.Name)
 	if s.failed(what, err) {
 		return nil
 	}
