@@ -268,7 +268,7 @@ func returnedAfterRestart(t *T) {
 	events[2].Hold.Ack()
 	tasks[1].Hold.Ack()
 	t.eventually("the broker knows of all", func() bool {
-		e, err := a.Backlog(t.Context(), t.partitionOf(a, "i"))
+		e, err := a.Backlog(t.Context(), events[0].Partition)
 		t.must(err)
 		w, err := a.TaskBacklog(t.Context(), q)
 		t.must(err)
