@@ -30,7 +30,7 @@ func (s *system) raw() *raw {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		s.t.Fatal(err)
 	}

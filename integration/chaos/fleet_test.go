@@ -173,7 +173,7 @@ func (f *fleet) connect() {
 		return err
 	})
 	f.t.Cleanup(f.connection.Close)
-	if f.jetstream, err = jetstream.New(f.connection); err != nil {
+	if f.jetstream, err = jetstream.New(f.connection, jetstream.WithDefaultTimeout(time.Minute)); err != nil {
 		f.t.Fatal(err)
 	}
 	f.within(time.Minute, "JetStream has a leader and all its servers", func() error {

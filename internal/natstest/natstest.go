@@ -185,7 +185,7 @@ func TryConnect(t testing.TB, to interface{ URL() string }, config natsbroker.Co
 		config.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	if config.Timeout == 0 {
-		config.Timeout = 20 * time.Second // a machine may be busy
+		config.Timeout = time.Minute // a machine may be busy
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -60,7 +60,7 @@ func TestConnectMakesNoStreams(t *testing.T) {
 	nc, err := nats.Connect(server.URL(), nats.Timeout(time.Minute))
 	must(t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	must(t, err)
 	for name := range js.StreamNames(t.Context()).Name() {
 		t.Errorf("there is a stream %s", name)

@@ -190,7 +190,7 @@ func TestSchedulesHeal(t *testing.T) {
 	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(time.Minute))
 	must(t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	must(t, err)
 	stream, err := js.Stream(ctx, "RONDO_LATER")
 	must(t, err)

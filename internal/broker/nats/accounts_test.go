@@ -197,7 +197,7 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(intrude(t, s, "shop-setup").nc)
+	js, err := jetstream.New(intrude(t, s, "shop-setup").nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err == nil {
 		err = js.DeleteConsumer(t.Context(), "RONDO_TASKS", queue)
 	}

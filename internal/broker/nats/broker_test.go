@@ -84,7 +84,7 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int,
 		Prefix: prefix, Partitions: s.Partitions, Replicas: replicas, InboxAckWait: s.InboxAckWait,
 		TaskAckWait:  s.TaskAckWait,
 		MemberLease:  s.MemberLease,
-		SessionLease: s.SessionLease, Timeout: 20 * time.Second,
+		SessionLease: s.SessionLease, Timeout: time.Minute,
 		Memory: testing.Short() && replicas == 0 && !s.Restarts,
 		// a hundred systems share the storage of the servers
 		InboxMaxBytes: -1, DeadLetterMaxBytes: -1,
@@ -128,7 +128,7 @@ func rawJetStream(t testing.TB, to interface{ URL() string }) jetstream.JetStrea
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

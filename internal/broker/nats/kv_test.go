@@ -42,7 +42,7 @@ func TestKeysOfOtherRoles(t *testing.T) {
 	hasKey(t, b, broker.KeyRecovered, "true")
 
 	client := intrude(t, s, "client")
-	js, err := jetstream.New(intrude(t, s, "setup").nc)
+	js, err := jetstream.New(intrude(t, s, "setup").nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func streamsOf(prefix string) (all []string) {
 // state describes the contents of all streams.
 func state(t *testing.T, s *embedded.Server, user string) string {
 	t.Helper()
-	js, err := jetstream.New(intrude(t, s, user).nc)
+	js, err := jetstream.New(intrude(t, s, user).nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 					forged[target] = forged[target] || m.Subject == target
 				}
 			}
-			js, err := jetstream.New(all.nc)
+			js, err := jetstream.New(all.nc, jetstream.WithDefaultTimeout(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -209,7 +209,7 @@ func newArena(t *testing.T, file, tenant, user, inbox string, worker bool) *aren
 	a := &arena{t: t, nc: userConnection(t, s, user, inbox), setup: userConnection(t, s, tenant+"setup", ""),
 		orchestrator: as("orchestrator", natsbroker.Verify), worker: worker}
 	a.nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}) // it tries what it must not do
-	a.js, err = jetstream.New(a.setup)
+	a.js, err = jetstream.New(a.setup, jetstream.WithDefaultTimeout(time.Minute))
 	must(err)
 	for _, at := range []string{"rondo.dead.start.o.victim", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.task.victim",
 		"$KV.RONDO_SESSIONS.victim", "$KV.RONDO_MEMBERS.victim"} {

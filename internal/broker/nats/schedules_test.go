@@ -287,7 +287,7 @@ func TestARefusedScheduleChangesNothing(t *testing.T) {
 // rawJetStreamAs is a connection of a user without Rondo's code.
 func rawJetStreamAs(t *testing.T, s *embedded.Server, user string) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(userConnection(t, s, user, ""))
+	js, err := jetstream.New(userConnection(t, s, user, ""), jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

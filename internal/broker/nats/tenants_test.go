@@ -197,7 +197,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 	if err := clientHears.Unsubscribe(); err != nil { // otherwise it hears itself
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(clientSpy.nc, jetstream.WithDefaultTimeout(20*time.Second))
+	js, err := jetstream.New(clientSpy.nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 
 func purge(t *testing.T, s *embedded.Server, user, stream string) {
 	t.Helper()
-	js, err := jetstream.New(intrude(t, s, user).nc)
+	js, err := jetstream.New(intrude(t, s, user).nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func purge(t *testing.T, s *embedded.Server, user, stream string) {
 // tooMuch makes a tenant reach its limits. The other tenant does not notice.
 func tooMuch(t *testing.T, s *embedded.Server) {
 	t.Helper()
-	js, err := jetstream.New(intrude(t, s, "shop-setup").nc)
+	js, err := jetstream.New(intrude(t, s, "shop-setup").nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 		jetstream.StreamConfig{Name: "MORE", Subjects: []string{"more"}, MaxBytes: 11 << 30}); !errors.As(err, &api) {
 		t.Errorf("more room than a tenant may have: %v", err)
 	}
-	other, err := jetstream.New(intrude(t, s, "bank-setup").nc)
+	other, err := jetstream.New(intrude(t, s, "bank-setup").nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
