@@ -317,6 +317,10 @@ func (r *reconciler) repairStream(ctx context.Context, want jetstream.StreamConf
 	if want.Metadata == nil {
 		want.Metadata = map[string]string{prefixKey: r.names.prefix}
 	}
+	if want.Name == r.names.inbox { // an operator may have changed the number since the look
+		n := max(1, r.inboxCount(ctx))
+		want.SubjectTransform, want.Metadata[partitionsKey] = r.plan.partitionTransform(n), strconv.Itoa(n)
+	}
 	s.stream(ctx, want)
 	if len(s.errs) == 0 && mayBeBounded(want) {
 		for name, to := range map[string]*jetstream.Stream{r.names.inbox: &is.inbox, r.names.dead: &is.dead} {
