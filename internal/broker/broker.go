@@ -475,7 +475,7 @@ type Discovery interface {
 	// Discover sends a discovery request, and returns the responses that arrive until none has
 	// arrived for the time quiet, in no order. A handler that fails is left out. The error wraps
 	// ErrNoResponders if no process responds, and ErrPermission if this user may not send the
-	// request.
+	// request. More than 10,000 responses, or 64 MiB of them, are an error.
 	Discover(ctx context.Context, method string, request []byte, quiet time.Duration) ([][]byte, error)
 	// HandleDiscovery is [Requests].Handle for discovery requests.
 	HandleDiscovery(method string, handle func(ctx context.Context, request []byte) ([]byte, error)) (stop func(),

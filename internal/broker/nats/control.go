@@ -200,9 +200,23 @@ func (r *requests) Discover(ctx context.Context, method string, request []byte, 
 	return answers, problem("ask all for "+method, err)
 }
 
+// maxAnswers and maxAnswerBytes bound the responses to a discovery request: other processes decide
+// how many there are, and how large.
+const (
+	maxAnswers     = 10_000
+	maxAnswerBytes = 64 << 20
+)
+
+var errManyAnswers = fmt.Errorf("more than %d responses, or more than %d MiB; each process responds once, so find "+
+	"the NATS user that sends more (nats server report connections) and disconnect it", maxAnswers, maxAnswerBytes>>20)
+
 // gather returns the responses that arrive at a subscription until none has arrived for the time
-// quiet.
+// quiet. It returns errManyAnswers beyond the bounds.
 func gather(ctx context.Context, sub *nats.Subscription, quiet time.Duration) (answers [][]byte, err error) {
+	if err := sub.SetPendingLimits(maxAnswers, maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	n, size := 0, 0
 	for wait := 4 * quiet; ; wait = quiet { // the first handler may be busy
 		next, cancel := context.WithTimeout(ctx, wait)
 		m, err := sub.NextMsgWithContext(next)
@@ -213,8 +227,13 @@ func gather(ctx context.Context, sub *nats.Subscription, quiet time.Duration) (a
 			return nil, broker.ErrNoResponders
 		case isQuiet:
 			return answers, nil
+		case errors.Is(err, nats.ErrSlowConsumer):
+			return nil, errManyAnswers
 		case err != nil:
 			return nil, err
+		}
+		if n, size = n+1, size+m.Size(); n > maxAnswers || size > maxAnswerBytes {
+			return nil, errManyAnswers
 		}
 		if m.Header.Get(headerErrorCode) == "" {
 			answers = append(answers, m.Data)
