@@ -179,7 +179,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	s.completed("reads", []int{1, 2})
 	s.completed("sleeps", "slept")
 	s.letGo(jobs)
-	notes := s.stream("KV_RONDO_KV")
+	notes := s.stream("KV_RONDO_PROGRESS")
 	s.eventually("progress is noted", func() error {
 		if info, err := notes.Info(t.Context()); err != nil || info.State.Msgs == 0 {
 			return fmt.Errorf("none is (%w)", err)
@@ -197,7 +197,7 @@ func restoring(t *testing.T, s *system, save, restore func()) {
 	there, under := s.there(jobs)
 	// 3. The streams, and the progress of activities, are deleted.
 	js := s.raw().js
-	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_TASKS", "KV_RONDO_KV"} {
+	for _, name := range []string{"RONDO", "RONDO_LATER", "RONDO_TASKS", "KV_RONDO_KV", "KV_RONDO_PROGRESS"} {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}

@@ -419,7 +419,20 @@ const (
 	KeyTask     = "task/"
 	// KeyTTL is the TTL of the keys of both groups.
 	KeyTTL = 24 * time.Hour
+	// MaxTaskValue is the maximum size of a value of the group KeyTask: progress of
+	// [events.MaxHeartbeat] bytes fits, as text or in base64. Workers write these values, so the
+	// broker also bounds how many it keeps. Beyond that, it drops the oldest.
+	MaxTaskValue = 7 << 10
 )
+
+// CheckValue returns an error if the value of a key is too large.
+func CheckValue(key string, value []byte) error {
+	if strings.HasPrefix(key, KeyTask) && len(value) > MaxTaskValue {
+		return fmt.Errorf("put key %s: the value has %d bytes, the maximum is %d; keep the data in a store and "+
+			"report a position in it", key, len(value), MaxTaskValue)
+	}
+	return nil
+}
 
 // Repairer creates what the broker has lost.
 type Repairer interface {

@@ -149,7 +149,7 @@ var packages = map[string]rule{
 		"golang.org/x/time/rate",
 		"go.yaml.in/yaml/v3", "go.opentelemetry.io/otel/...",
 	}},
-	"services/worker": {imports: []string{"internal/x/signal", "internal/x/backoff",
+	"services/worker": {imports: []string{"internal/x/signal", "internal/x/backoff", "internal/x/jsonw",
 		"pkg/codec", "pkg/failure", "internal/awake", "pkg/events",
 		"internal/telemetry", "internal/broker",
 		"internal/process",

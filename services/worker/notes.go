@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/jsonw"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -24,6 +25,9 @@ type note struct {
 	Begun    int           `json:"begun,omitempty"`
 	Progress codec.Payload `json:"progress,omitempty"`
 }
+
+// encode returns at most [broker.MaxTaskValue] bytes for any progress that a heartbeat may have.
+func (n note) encode() ([]byte, error) { return jsonw.Marshal(n) }
 
 // progress is what the worker notes about an attempt, and when. It is guarded by the attempt's
 // lock.
@@ -96,7 +100,7 @@ func (n *notes) keep(a *attempt, now time.Time) {
 }
 
 func (n *notes) write(ctx context.Context, a *attempt, is note) {
-	data, err := json.Marshal(is)
+	data, err := is.encode()
 	if err == nil {
 		n.mark(a)
 		err = n.kv.Put(ctx, noteKey(a), data, broker.KeyTTL)
@@ -149,7 +153,7 @@ func (n *notes) returned(a *attempt) {
 	if !needed {
 		return
 	}
-	data, err := json.Marshal(is)
+	data, err := is.encode()
 	if err != nil {
 		return
 	}

@@ -1,11 +1,40 @@
 package worker
 
 import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/events"
 )
+
+// TestTheLargestProgressFits: the broker stores the progress of each heartbeat.
+func TestTheLargestProgressFits(t *testing.T) {
+	t.Parallel()
+	for name, largest := range map[string]codec.Payload{
+		"text":  codec.Payload(`"` + strings.Repeat("<", events.MaxHeartbeat-2) + `"`),
+		"bytes": bytes.Repeat([]byte{0xff}, events.MaxHeartbeat),
+	} {
+		is := note{Begun: math.MaxInt, Progress: largest}
+		data, err := is.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := broker.CheckValue(broker.KeyTask+"i", data); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var read note
+		if err := json.Unmarshal(data, &read); err != nil || !bytes.Equal(read.Progress, largest) ||
+			read.Begun != is.Begun {
+			t.Errorf("%s: the note is read as %d bytes of progress, %v", name, len(read.Progress), err)
+		}
+	}
+}
 
 func TestProgressIsDueOnceInAWhile(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ var Subjects = map[string][]string{
 	// and names another incarnation. It does not request tasks: in one account, NATS publishes
 	// them, and an empty status of a direct get, as any message that the worker names.
 	"worker": {"rondo.task-done.1-2.%v", "rondo.task-failed.1-3.%v", "rondo.task-begun.1-2.%v",
-		"rondo.dead.task._.double.1-2.own", "$KV.RONDO_KV.task.own", "rondo.handover.task.to.worker",
+		"rondo.dead.task._.double.1-2.own", "$KV.RONDO_PROGRESS.own", "rondo.handover.task.to.worker",
 		"rondo.direct.result.to.x", "rondo.direct.answer.task.x.1", "$JS.API.STREAM.INFO.RONDO",
 		"$JS.API.STREAM.INFO.KV_RONDO_MEMBERS", "$JS.API.STREAM.MSG.GET.RONDO_TASKS"},
 }

@@ -75,6 +75,9 @@ func (c *keyValue) Get(ctx context.Context, key string) (data []byte, err error)
 
 // Put implements broker.KV.
 func (c *keyValue) Put(ctx context.Context, key string, data []byte, ttl time.Duration) error {
+	if err := broker.CheckValue(key, data); err != nil {
+		return err
+	}
 	return c.do(ctx, "put "+key, func() error {
 		v := value{data: slices.Clone(data)}
 		if ttl > 0 {

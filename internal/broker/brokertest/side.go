@@ -262,8 +262,8 @@ func keyIs(t *T, b Bus, key string, want []byte) {
 
 func keys(t *T) {
 	a, b := t.bus(), t.bus()
-	names := append([]string{"k", strings.Repeat("k", 700), "a.b ü", "group/name", "group/a/b", "group/", "//", "/n"},
-		oddNames...)
+	names := append([]string{"k", strings.Repeat("k", 700), "a.b ü", "group/name", "group/a/b", "group/", "//", "/n",
+		"task/i/1-2", "task/", "task", "1-2"}, oddNames...)
 	for i, key := range names {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			keyIs(t, a, key, nil)
@@ -289,6 +289,15 @@ func keys(t *T) {
 	for i, key := range names {
 		keyIs(t, b, key, []byte(fmt.Sprint(i)))
 	}
+
+	// What workers store has a maximum size.
+	task, most := broker.KeyTask+"i", bytes.Repeat([]byte("x"), broker.MaxTaskValue)
+	t.must(a.Put(t.Context(), task, most, broker.KeyTTL))
+	if err := a.Put(t.Context(), task, append(most, 'x'), broker.KeyTTL); err == nil ||
+		!strings.Contains(err.Error(), "7169 bytes, the maximum is 7168") {
+		t.Errorf("a value over the maximum: %v", err)
+	}
+	keyIs(t, b, task, most)
 }
 
 func keysExpire(t *T) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/internal/broker"
 )
 
 // This file bounds the streams that clients can fill. All streams share the storage of an account:
@@ -17,6 +19,21 @@ import (
 // stream drops its oldest messages, so that it always has room for another one. RONDO_TASKS and
 // RONDO_LATER have no bound, because NATS would drop their oldest messages: schedules and a refusal
 // of new messages exclude each other there. They have shares instead: see shares.go.
+//
+// Workers write two buckets. Numbers and sizes of messages bound these, for which NATS reserves
+// nothing. A message has a subject of 4 KiB at most, so that all sessions take 100 MiB at most, and
+// all progress 120 MiB.
+
+const (
+	// maxSessions is the maximum number of sessions, and maxSessionSize the maximum size of the id
+	// of a worker with headers.
+	maxSessions    = 20_000
+	maxSessionSize = 1 << 10
+	// maxProgress is the maximum number of activities with stored progress, and maxProgressSize the
+	// maximum size of their progress with headers.
+	maxProgress     = 10_000
+	maxProgressSize = broker.MaxTaskValue + 1<<10
+)
 
 // boundKey is the metadata key of a stream whose bound is being looked for.
 const boundKey = "rondo.bound"

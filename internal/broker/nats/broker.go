@@ -22,8 +22,9 @@
 // timers, which go ahead, and p-<partition> for all other messages. Each task queue has one
 // consumer, named after its tag and activity (see [ConsumerOf]).
 //
-// Four buckets hold the members (RONDO_MEMBERS), the leases of sessions (RONDO_SESSIONS), the
-// schedules (RONDO_SCHEDULES), and small values (RONDO_KV): see [broker.KV].
+// Five buckets hold the members (RONDO_MEMBERS), the leases of sessions (RONDO_SESSIONS), the
+// schedules (RONDO_SCHEDULES), and small values (RONDO_KV, and RONDO_PROGRESS for the progress of
+// activities): see [broker.KV].
 //
 // # Acknowledgements
 //

@@ -174,7 +174,7 @@ func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for _, name := range []string{up, up + "_LATER", up + "_TASKS", up + "_DEAD", "KV_" + up + "_MEMBERS",
-		"KV_" + up + "_SESSIONS", "KV_" + up + "_KV"} {
+		"KV_" + up + "_SESSIONS", "KV_" + up + "_KV", "KV_" + up + "_PROGRESS"} {
 		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Logf("remove stream %s: %v", name, err)
 		}

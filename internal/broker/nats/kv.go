@@ -13,8 +13,9 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 )
 
-// keyValue is the bucket of small values. The NATS client can set a TTL only when it creates a key,
-// so keyValue publishes the messages of the bucket itself.
+// keyValue is two buckets of small values: one for the keys of the group [broker.KeyTask], which
+// workers write, and one for all others. The NATS client can set a TTL only when it creates a key,
+// so keyValue publishes the messages of the buckets itself.
 type keyValue struct{ *resources }
 
 var _ broker.KV = (*keyValue)(nil)
@@ -30,18 +31,40 @@ const (
 	deleteOperation = "DEL"
 )
 
-// kvSubject returns the subject of a key.
-func (n *names) kvSubject(key string) string {
+// kvSubject returns the subject of a key, and reports whether its bucket is that of progress.
+func (n *names) kvSubject(key string) (subject string, isProgress bool) {
+	if task, is := strings.CutPrefix(key, broker.KeyTask); is && task != "" {
+		return "$KV." + n.progress + "." + keyOf(task), true
+	}
 	group, name, found := strings.Cut(key, "/")
 	if !found || group == "" || name == "" {
-		return "$KV." + n.kv + "." + keyOf(key)
+		return "$KV." + n.kv + "." + keyOf(key), false
 	}
-	return "$KV." + n.kv + "." + keyOf(group) + "." + keyOf(name)
+	return "$KV." + n.kv + "." + keyOf(group) + "." + keyOf(name), false
+}
+
+// find returns the subject of a key and the stream of its bucket.
+func (k *keyValue) find(key string) (subject string, st jetstream.Stream, err error) {
+	subject, isProgress := k.names.kvSubject(key)
+	st, name := k.there.Load().kv, k.names.kv
+	if isProgress {
+		st, name = k.there.Load().progress, k.names.progress
+	}
+	if st == nil {
+		err = fmt.Errorf("nats: bucket %s cannot be seen with these permissions, or was not there when the "+
+			"connection was made", name)
+	}
+	return subject, st, err
 }
 
 // publish stores a message under a key.
 func (k *keyValue) publish(ctx context.Context, key, operation string, value []byte, ttl time.Duration) error {
-	m := &nats.Msg{Subject: k.kvSubject(key), Data: value, Header: nats.Header{headerOperation: {operation}}}
+	what := map[string]string{putOperation: "put", deleteOperation: "delete"}[operation] + " key " + key
+	subject, _, err := k.find(key)
+	if err != nil {
+		return err
+	}
+	m := &nats.Msg{Subject: subject, Data: value, Header: nats.Header{headerOperation: {operation}}}
 	if k.api != defaultAPI {
 		m.Subject = k.api + m.Subject // another domain or account takes the messages of buckets there
 	}
@@ -49,17 +72,17 @@ func (k *keyValue) publish(ctx context.Context, key, operation string, value []b
 	if ttl > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(ttl))
 	}
-	_, err := k.js.PublishMsg(ctx, m, opts...)
-	return err
+	_, err = k.js.PublishMsg(ctx, m, opts...)
+	return problem(what, err)
 }
 
 // Get implements broker.KV.
 func (k *keyValue) Get(ctx context.Context, key string) ([]byte, error) {
-	st := k.there.Load().kv
-	if st == nil {
-		return nil, k.unseen()
+	subject, st, err := k.find(key)
+	if err != nil {
+		return nil, err
 	}
-	m, err := st.GetLastMsgForSubject(ctx, k.kvSubject(key))
+	m, err := st.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
@@ -74,21 +97,13 @@ func (k *keyValue) Get(ctx context.Context, key string) ([]byte, error) {
 
 // Put implements broker.KV.
 func (k *keyValue) Put(ctx context.Context, key string, value []byte, ttl time.Duration) error {
-	if k.there.Load().kv == nil {
-		return k.unseen()
+	if err := broker.CheckValue(key, value); err != nil {
+		return err
 	}
-	return problem("put key "+key, k.publish(ctx, key, putOperation, value, ttl))
+	return k.publish(ctx, key, putOperation, value, ttl)
 }
 
 // Delete implements broker.KV.
 func (k *keyValue) Delete(ctx context.Context, key string) error {
-	if k.there.Load().kv == nil {
-		return k.unseen()
-	}
-	return problem("delete key "+key, k.publish(ctx, key, deleteOperation, nil, markerFor))
-}
-
-func (k *keyValue) unseen() error {
-	return fmt.Errorf("nats: bucket %s cannot be seen with these permissions, or was not there when the "+
-		"connection was made", k.names.kv)
+	return k.publish(ctx, key, deleteOperation, nil, markerFor)
 }

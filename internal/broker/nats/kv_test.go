@@ -33,10 +33,12 @@ func TestKeysOfOtherRoles(t *testing.T) {
 	}
 	worker := userConnection(t, s, "worker", "_INBOX_worker")
 	for _, rollup := range []string{"all", "sub"} {
-		answer, err := worker.RequestMsg(&nats.Msg{Subject: "$KV.RONDO_KV.task.x", Data: []byte("{}"),
-			Header: nats.Header{"Nats-Rollup": {rollup}}}, 20*time.Second)
-		if err != nil || !strings.Contains(string(answer.Data), "rollup not permitted") {
-			t.Errorf("a rollup %s: %+v, %v; want that it is refused", rollup, answer, err)
+		for _, subject := range []string{"$KV.RONDO_PROGRESS.x", "$KV.RONDO_SESSIONS.x"} {
+			answer, err := worker.RequestMsg(&nats.Msg{Subject: subject, Data: []byte("{}"),
+				Header: nats.Header{"Nats-Rollup": {rollup}}}, time.Minute)
+			if err != nil || !strings.Contains(string(answer.Data), "rollup not permitted") {
+				t.Errorf("a rollup %s of %s: %+v, %v; want that it is refused", rollup, subject, answer, err)
+			}
 		}
 	}
 	hasKey(t, b, broker.KeyRecovered, "true")
@@ -46,19 +48,21 @@ func TestKeysOfOtherRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := js.Stream(t.Context(), "KV_RONDO_KV")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"recovered", "attempts.1", "task.x"} {
-		if err := client.nc.PublishRequest("rondo.start.o.i", "$KV.RONDO_KV."+key, nil); err != nil {
+	for key, at := range map[string]string{"recovered": "RONDO_KV.recovered", "attempts/1": "RONDO_KV.attempts.1",
+		"task/x": "RONDO_PROGRESS.x"} {
+		bucket, _, _ := strings.Cut(at, ".")
+		keys, err := js.Stream(t.Context(), "KV_"+bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.nc.PublishRequest("rondo.start.o.i", "$KV."+at, nil); err != nil {
 			t.Fatal(err)
 		}
 		natstest.Eventually(t, "the acknowledgement is stored", func() bool {
-			m, err := keys.GetLastMsgForSubject(t.Context(), "$KV.RONDO_KV."+key)
+			m, err := keys.GetLastMsgForSubject(t.Context(), "$KV."+at)
 			return err == nil && len(m.Header) == 0
 		})
-		hasKey(t, b, strings.ReplaceAll(key, ".", "/"), "")
+		hasKey(t, b, key, "")
 	}
 }
 
@@ -90,12 +94,14 @@ func TestKeysInADomain(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, `jetstream { domain: hub }`)})
 	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1, Domain: "hub"})
-	if err := b.Put(t.Context(), "task/x", []byte("1"), time.Hour); err != nil {
-		t.Fatal(err)
+	for _, key := range []string{"task/x", "attempts/x"} {
+		if err := b.Put(t.Context(), key, []byte("1"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		hasKey(t, b, key, "1")
+		if err := b.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		hasKey(t, b, key, "")
 	}
-	hasKey(t, b, "task/x", "1")
-	if err := b.Delete(t.Context(), "task/x"); err != nil {
-		t.Fatal(err)
-	}
-	hasKey(t, b, "task/x", "")
 }

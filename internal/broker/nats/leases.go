@@ -3,12 +3,14 @@ package natsbroker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -49,7 +51,7 @@ func (l *leases) Acquire(ctx context.Context, session, worker string) (string, e
 			return worker, nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyExists) {
-			return "", problem("claim session "+session, err)
+			return "", problem("claim session "+session, l.crowded(err))
 		}
 		e, err := kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -66,6 +68,16 @@ func (l *leases) Acquire(ctx context.Context, session, worker string) (string, e
 		}
 	}
 	return "", problem("claim session "+session, errors.New("others were quicker, again and again"))
+}
+
+// crowded explains a refusal of NATS because there are too many sessions.
+func (l *leases) crowded(err error) error {
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == streamFull {
+		return fmt.Errorf("%w: bucket %s has its maximum of %d sessions; use fewer at once, or wait until leases "+
+			"expire: %w", broker.ErrFull, l.names.sessions, maxSessions, err)
+	}
+	return err
 }
 
 // Release implements broker.Leases.

@@ -16,16 +16,16 @@ import (
 
 // names are the names of streams, buckets and subjects.
 type names struct {
-	prefix                   string // of subjects
-	inbox, later, work, dead string // streams
-	members, sessions, kv    string // buckets
+	prefix                          string // of subjects
+	inbox, later, work, dead        string // streams
+	members, sessions, kv, progress string // buckets
 }
 
 func namesOf(prefix string) names {
 	up := strings.ToUpper(strings.ReplaceAll(prefix, "-", "_"))
 	return names{
 		prefix: prefix, inbox: up, later: up + "_LATER", work: up + "_TASKS", dead: up + "_DEAD",
-		members: up + "_MEMBERS", sessions: up + "_SESSIONS", kv: up + "_KV",
+		members: up + "_MEMBERS", sessions: up + "_SESSIONS", kv: up + "_KV", progress: up + "_PROGRESS",
 	}
 }
 

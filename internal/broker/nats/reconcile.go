@@ -169,6 +169,7 @@ func (r *reconciler) look(ctx context.Context, own []int) (found []flaw, err err
 	c.stream(ctx, p.membersConfig())
 	c.stream(ctx, p.sessionsConfig())
 	c.stream(ctx, p.kvConfig())
+	c.stream(ctx, p.progressConfig())
 	if inbox != nil {
 		for _, i := range own {
 			for _, l := range lanes {

@@ -70,7 +70,8 @@ func TestRemovedPartsAreMadeAgain(t *testing.T) {
 	}
 	works("nothing")
 	for _, part := range []string{"RONDO/p-0", "RONDO/a-0", "RONDO/p-1", "RONDO/a-1", "RONDO_LATER/due", "RONDO_TASKS",
-		"RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS", "KV_RONDO_KV", "RONDO_LATER", "RONDO"} {
+		"RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS", "KV_RONDO_KV", "KV_RONDO_PROGRESS",
+		"RONDO_LATER", "RONDO"} {
 		stream, consumer, isConsumer := strings.Cut(part, "/")
 		remove := func() error { return js.DeleteStream(t.Context(), stream) }
 		if isConsumer {
@@ -126,6 +127,14 @@ func damages() []damage {
 			says: "age is 1h0m0s"},
 		{part: "KV_RONDO_KV", stream: func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
 			says: "messages for each subject is 5"},
+		{part: "KV_RONDO_PROGRESS", stream: func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 },
+			says: "maximum number of messages is -1"},
+		{part: "KV_RONDO_PROGRESS", stream: func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew },
+			says: "discard policy is DiscardNew"},
+		{part: "KV_RONDO_PROGRESS", stream: func(c *jetstream.StreamConfig) { c.MaxBytes = 64 << 20 },
+			says: "bound in bytes is 67108864"},
+		{part: "KV_RONDO_SESSIONS", stream: func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 },
+			says: "size of messages is -1"},
 		{part: "KV_RONDO_SESSIONS", stream: func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, says: "age is 0s"},
 		{part: "RONDO/p-0", consumer: func(c *jetstream.ConsumerConfig) { c.FilterSubject = "rondo.p.0.event.*.*" },
 			says: "it is for rondo.p.0.event.*.*"},
@@ -288,7 +297,8 @@ func TestDamageIsToldWhereItMayNotBeRepaired(t *testing.T) {
 		}
 		natstest.Eventually(t, "nothing is told any more: "+d.says, func() bool { return len(b.Flaws()) == 0 })
 	}
-	for _, part := range []string{"RONDO/p-0", "RONDO/a-1", "RONDO_LATER/due", "RONDO_DEAD", "KV_RONDO_KV", "RONDO"} {
+	for _, part := range []string{"RONDO/p-0", "RONDO/a-1", "RONDO_LATER/due", "RONDO_DEAD", "KV_RONDO_KV",
+		"KV_RONDO_PROGRESS", "RONDO"} {
 		stream, consumer, isConsumer := strings.Cut(part, "/")
 		remove := func() error { return js.DeleteStream(t.Context(), stream) }
 		if isConsumer {

@@ -140,7 +140,7 @@ func without(t *testing.T, all []string, needed ...string) (rest []string) {
 func streamsOf(prefix string) (all []string) {
 	up := strings.ToUpper(prefix)
 	for _, s := range strings.Fields(
-		"R R_LATER R_TASKS R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_KV KV_R_SCHEDULES") {
+		"R R_LATER R_TASKS R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_KV KV_R_PROGRESS KV_R_SCHEDULES") {
 		all = append(all, strings.Replace(s, "R", up, 1))
 	}
 	return all
@@ -219,7 +219,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"rondo.internal_mailbox.q.i", "rondo.internal_control.cancel.i", "rondo.dead.start.o.i",
 		"rondo.notification.ended.o.i",
 		"rondo.notification.member.says.m",
-		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_KV.k", "$KV.RONDO_KV.task.k",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_KV.k", "$KV.RONDO_PROGRESS.k",
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
 		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_TASKS.w.1.1.1.1.1",
 		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
@@ -232,7 +232,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 
 	worker := intrude(t, s, "worker")
 	worker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO_TASKS", "STREAM.MSG.GET.KV_RONDO_SESSIONS",
-		"STREAM.MSG.GET.KV_RONDO_KV", "DIRECT.GET.RONDO_TASKS",
+		"STREAM.MSG.GET.KV_RONDO_PROGRESS", "DIRECT.GET.RONDO_TASKS",
 		"CONSUMER.MSG.NEXT.RONDO_TASKS.c", "CONSUMER.LIST.RONDO_TASKS")...)
 	worker.mayNotPublish(others...)
 	worker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.mailbox.q.i", "rondo.control.cancel.i",
@@ -240,7 +240,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"rondo.later.start.o.i", "rondo.later.task-done.1-2.i", "rondo.due.task-done.1-2.i", "rondo.due_start.o.i",
 		"rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process",
 		"rondo.notification.ended.o.i", "rondo.notification.member.says.m", "rondo.notification.withdrawn.gpu.a.1-2.i",
-		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.attempts.k", "$KV.RONDO_KV.task",
+		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.attempts.k", "$KV.RONDO_KV.task.k",
 		"$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
 		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_orchestrator.x.1",
 		"_INBOX_orchestrator.x.said.1", "_INBOX_check.x")
@@ -283,7 +283,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	checker.mayNotPublish(others...)
 	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i",
 		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notification.ended.o.i", "$KV.RONDO_MEMBERS.k",
-		"$KV.RONDO_KV.task.k",
+		"$KV.RONDO_PROGRESS.k",
 		"$JS.API.INFO", "$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1",
 		"$JS.ACK.RONDO_TASKS.w.1.1.1.1.1", "_INBOX_client.x")
 	checker.mayNotPublish(betweenServices...)

@@ -45,7 +45,7 @@ func targets() []target {
 		{"a task", "rondo.task.gpu.a.1-2.i", "RONDO_TASKS", "rondo.task.gpu.a.1-2.i"},
 		{"a dead letter", "rondo.dead.start.o.victim", "RONDO_DEAD", "rondo.dead.start.o.victim"},
 		{"a flag of the system", "$KV.RONDO_KV.recovered", "KV_RONDO_KV", "$KV.RONDO_KV.recovered"},
-		{"the progress of a task", "$KV.RONDO_KV.task.victim", "KV_RONDO_KV", "$KV.RONDO_KV.task.victim"},
+		{"the progress of a task", "$KV.RONDO_PROGRESS.victim", "KV_RONDO_PROGRESS", "$KV.RONDO_PROGRESS.victim"},
 		{"a session", "$KV.RONDO_SESSIONS.victim", "KV_RONDO_SESSIONS", "$KV.RONDO_SESSIONS.victim"},
 		{"an orchestrator", "$KV.RONDO_MEMBERS.victim", "KV_RONDO_MEMBERS", "$KV.RONDO_MEMBERS.victim"},
 		{"a handover", "rondo.handover.inbox.to.victim", "", ""},
@@ -79,7 +79,7 @@ var fates = map[string][2]string{
 // rightful are the targets on which a role may publish itself.
 var rightful = map[bool]*regexp.Regexp{
 	false: regexp.MustCompile(`^rondo\.start\.`),
-	true:  regexp.MustCompile(`^rondo\.task-done\.|^\$KV\.RONDO_SESSIONS\.|^\$KV\.RONDO_KV\.task\.`),
+	true:  regexp.MustCompile(`^rondo\.task-done\.|^\$KV\.RONDO_SESSIONS\.|^\$KV\.RONDO_PROGRESS\.`),
 }
 
 func fateOf(at target, inAccounts, worker bool) string {
@@ -105,7 +105,7 @@ func requestsOf(worker bool) []request {
 	const task = `{"last_by_subj":"rondo.task.gpu.own.1-2.own"}`
 	return []request{{"rondo.task-begun.1-2.own", ``}, {"rondo.task-done.1-2.own", `"x"`},
 		{"rondo.task-failed.1-2.own", `"x"`}, {"rondo.dead.task.gpu.own.1-2.own", `"x"`},
-		{"$KV.RONDO_KV.task.own", `"x"`},
+		{"$KV.RONDO_PROGRESS.own", `"x"`},
 		{"$JS.API.STREAM.MSG.GET.RONDO_TASKS", task}, {"$JS.API.DIRECT.GET.RONDO_TASKS", task},
 		{"$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS.w_gpu_own", `{"batch":1,"no_wait":true}`},
 		{"$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS.w_gpu_none", `{"batch":1,"no_wait":true}`},
@@ -211,7 +211,7 @@ func newArena(t *testing.T, file, tenant, user, inbox string, worker bool) *aren
 	a.nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}) // it tries what it must not do
 	a.js, err = jetstream.New(a.setup, jetstream.WithDefaultTimeout(time.Minute))
 	must(err)
-	for _, at := range []string{"rondo.dead.start.o.victim", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.task.victim",
+	for _, at := range []string{"rondo.dead.start.o.victim", "$KV.RONDO_KV.recovered", "$KV.RONDO_PROGRESS.victim",
 		"$KV.RONDO_SESSIONS.victim", "$KV.RONDO_MEMBERS.victim"} {
 		_, err := a.js.Publish(ctx, at, []byte("of others"))
 		must(err)
@@ -357,8 +357,8 @@ func (a *arena) barrier() {
 		return l.Waiting == 0 && st.CachedInfo().State.Msgs == uint64(l.Held)+1 // and the anchor
 	})
 	for _, sync := range []string{"rondo.wake.x.sync", "rondo.later.start.o.sync", "rondo.task.gpu.sync.1-2.i",
-		"rondo.dead.start.o.sync", "$KV.RONDO_KV.sync", "$KV.RONDO_SESSIONS.sync", "$KV.RONDO_MEMBERS.sync",
-		"$KV.RONDO_SCHEDULES.sync"} {
+		"rondo.dead.start.o.sync", "$KV.RONDO_KV.sync", "$KV.RONDO_PROGRESS.sync", "$KV.RONDO_SESSIONS.sync",
+		"$KV.RONDO_MEMBERS.sync", "$KV.RONDO_SCHEDULES.sync"} {
 		if _, err := a.js.Publish(a.t.Context(), sync, nil); err != nil {
 			a.t.Fatal(err)
 		}

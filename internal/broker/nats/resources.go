@@ -34,8 +34,8 @@ func newResources(c *conn, config Config) *resources {
 // there has the streams and buckets that exist. One that this connection has no permission to see
 // is nil.
 type there struct {
-	inbox, later, work, dead, kv jetstream.Stream
-	members, sessions            jetstream.KeyValue
+	inbox, later, work, dead, kv, progress jetstream.Stream
+	members, sessions                      jetstream.KeyValue
 }
 
 // Repair implements broker.Repairer: it creates or verifies all streams, consumers and buckets once

@@ -30,8 +30,9 @@ const (
 	// dedupeWindow is how long the broker remembers ids. It only absorbs repeated publishing, three
 	// times after publishWait; longer costs memory.
 	dedupeWindow = 10 * time.Second
-	// markerFor is how long a bucket remembers a removed key.
-	markerFor = time.Minute
+	// markerFor is how long a bucket remembers a removed key: the minimum of NATS, because the
+	// marker counts for the bound of the bucket.
+	markerFor = time.Second
 	// settleFor is how long servers may take to agree on a change.
 	settleFor = 30 * time.Second
 	// askAttempts is how often a request to the servers is sent.
@@ -68,6 +69,7 @@ func (r *resources) setUp(ctx context.Context) error {
 	is.members = s.bucket(ctx, r.names.members, r.plan.membersConfig())
 	is.sessions = s.bucket(ctx, r.names.sessions, r.plan.sessionsConfig())
 	is.kv = s.stream(ctx, r.plan.kvConfig())
+	is.progress = s.stream(ctx, r.plan.progressConfig())
 	s.bound(ctx, &is)
 	if is.inbox != nil {
 		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
@@ -140,7 +142,8 @@ func (r *resources) use(ctx context.Context) {
 		}
 	}
 	for name, to := range map[string]*jetstream.Stream{r.names.inbox: &is.inbox, r.names.later: &is.later,
-		r.names.work: &is.work, r.names.dead: &is.dead, "KV_" + r.names.kv: &is.kv} {
+		r.names.work: &is.work, r.names.dead: &is.dead, "KV_" + r.names.kv: &is.kv,
+		"KV_" + r.names.progress: &is.progress} {
 		see("stream "+name, func(ctx context.Context) error {
 			st, err := r.js.Stream(ctx, name)
 			if err == nil {
@@ -298,17 +301,32 @@ func (p *plan) membersConfig() jetstream.StreamConfig {
 	return p.bucketConfig(p.members, "which orchestrators are alive", max(time.Second, 2*p.config.MemberLease))
 }
 
+// sessionsConfig is that of the stream of the bucket of sessions. Workers write it: see bounds.go.
+// It takes no TTLs, so that each lease expires, and no rollups, so that a message of one session
+// cannot remove the others. Beyond its bound, it refuses sessions: the oldest lease is in use.
 func (p *plan) sessionsConfig() jetstream.StreamConfig {
-	return p.bucketConfig(p.sessions, "which worker has which session", p.config.SessionLease)
+	c := p.bucketConfig(p.sessions, "which worker has which session", p.config.SessionLease)
+	c.AllowRollup, c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = false, false, 0
+	c.MaxMsgs, c.MaxMsgSize = maxSessions, maxSessionSize
+	return c
 }
 
 // kvConfig is that of the stream of the bucket of small values. It has no maximum age, because a
 // server that starts removes all older messages, also those that never expire; each message has a
-// TTL or none. It takes no rollups, so that a process that may write some keys cannot remove the
-// others.
+// TTL or none. It takes no rollups, so that an acknowledgement or a value under one key cannot
+// remove the others. Only orchestrators write it.
 func (p *plan) kvConfig() jetstream.StreamConfig {
-	c := p.bucketConfig(p.kv, "flags, attempts, and the progress of activities", 0)
+	c := p.bucketConfig(p.kv, "flags, and counts of attempts", 0)
 	c.AllowRollup, c.SubjectDeleteMarkerTTL = false, 0
+	return c
+}
+
+// progressConfig is that of the stream of the bucket of the progress of activities. Workers write
+// it: see bounds.go. Beyond its bound, it drops the oldest progress.
+func (p *plan) progressConfig() jetstream.StreamConfig {
+	c := p.bucketConfig(p.progress, "the progress of activities", broker.KeyTTL)
+	c.AllowRollup, c.SubjectDeleteMarkerTTL = false, 0
+	c.Discard, c.MaxMsgs, c.MaxMsgSize = jetstream.DiscardOld, maxProgress, maxProgressSize
 	return c
 }
 
@@ -357,6 +375,11 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 		s.failed(what, fmt.Errorf("it was made by an older version, which let clients delete what others have stored; "+
 			"end all services once nothing waits in it, delete it (nats stream delete %s), and start them again",
 			want.Name))
+		return nil
+	}
+	if have.AllowMsgTTL && !want.AllowMsgTTL { // NATS cannot disable them again
+		s.failed(what, fmt.Errorf("a message may have a TTL of its own in it, so a worker can fill it for good; end "+
+			"all workers, delete it (nats stream delete %s), and start them again", want.Name))
 		return nil
 	}
 	c := merged(have, want)
@@ -413,7 +436,7 @@ func merged(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 // by it. See bounds.go.
 func mayBeBounded(c jetstream.StreamConfig) bool {
 	isInbox := c.Retention == jetstream.WorkQueuePolicy && c.Discard == jetstream.DiscardNew
-	isDead := c.Retention == jetstream.LimitsPolicy && c.Discard == jetstream.DiscardOld
+	isDead := c.Retention == jetstream.LimitsPolicy && c.Discard == jetstream.DiscardOld && c.MaxMsgsPerSubject < 0
 	return isInbox || isDead
 }
 

@@ -38,7 +38,7 @@ func wants(t *testing.T, err error, parts ...string) {
 }
 
 var everything = []string{"RONDO", "RONDO_LATER", "RONDO_TASKS", "RONDO_DEAD", "KV_RONDO_MEMBERS", "KV_RONDO_SESSIONS",
-	"KV_RONDO_KV"}
+	"KV_RONDO_KV", "KV_RONDO_PROGRESS"}
 
 func TestSetupByFourAtOnceIsSetupByOne(t *testing.T) {
 	t.Parallel()
