@@ -91,10 +91,10 @@ func replaced(t *T) {
 	for i := range 5 {
 		t.publish(b, timer(b, "i", fmt.Sprint("far", i), now.Add(time.Hour)))
 	}
-	t.publish(b, timer(b, "i", "near", now.Add(2*time.Second)))
 	if n := t.Stored(t.T); n != 1 {
 		t.Errorf("%d are stored, want the last one only", n)
 	}
+	t.publish(b, timer(b, "i", "near", now.Add(2*time.Second)))
 	if g := r.take(1)[0]; id(g.Delivery) != "near" {
 		t.Errorf("%q came, want the last one", id(g.Delivery))
 	}

@@ -53,7 +53,7 @@ func TestADelayedStartIsItsOwn(t *testing.T) {
 			"traceparent": {"t"}},
 	}
 	for id, h := range attacks {
-		send(id, 2*time.Second, h)
+		send(id, 5*time.Second, h)
 	}
 	for range attacks {
 		select {

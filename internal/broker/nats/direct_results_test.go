@@ -285,6 +285,7 @@ func TestDirectDeliveryThatLeadsNowhere(t *testing.T) {
 func TestDirectDeliveryIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWays(t, natsbroker.Config{})
+	w.worker.WaitDirect(10 * time.Second) // then a result that the receiver dropped goes through the stream
 	w.stop()
 	gate := make(chan struct{})
 	w.receive(gate)

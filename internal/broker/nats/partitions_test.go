@@ -18,8 +18,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// partitioned starts a server, and returns a function that makes connections to it.
-func partitioned(t *testing.T) (connect func() *Bus) {
+// partitioned starts a server, and returns a function that makes connections to it. Twice the ack
+// wait after a change of the number of partitions, drained ones may go.
+func partitioned(t *testing.T, ackWait time.Duration) (connect func() *Bus) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -28,8 +29,8 @@ func partitioned(t *testing.T) (connect func() *Bus) {
 	t.Cleanup(func() { _ = server.Close() })
 	return func() *Bus {
 		t.Helper()
-		b, err := Connect(t.Context(), Config{URLs: server.URL(), InboxAckWait: time.Second,
-			Logger: slog.New(slog.DiscardHandler)})
+		b, err := Connect(t.Context(), Config{URLs: server.URL(), InboxAckWait: ackWait,
+			Timeout: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func partitionConsumers(t *testing.T, b *Bus) (names []string) {
 // Meanwhile, an operator has raised the number of partitions.
 func TestARaisedPartitionKeepsItsConsumers(t *testing.T) {
 	t.Parallel()
-	connect := partitioned(t)
+	connect := partitioned(t, time.Hour)
 	frozen, operator := connect(), connect()
 	setPartitions(t, operator, 2)
 	setPartitions(t, operator, 3)
@@ -89,7 +90,7 @@ func TestARaisedPartitionKeepsItsConsumers(t *testing.T) {
 // the consumers that it has made: it knows from the stream that the number changes.
 func TestPartitionsAreAnnounced(t *testing.T) {
 	t.Parallel()
-	connect := partitioned(t)
+	connect := partitioned(t, time.Hour)
 	b := connect()
 	requests, err := b.inbox.nc.SubscribeSync("$JS.API.>")
 	if err != nil {
@@ -138,7 +139,7 @@ func infoOf(t *testing.T, b *Bus) jetstream.StreamConfig {
 // The messages of former partitions come, although their consumers are gone: both, or one of them.
 func TestFormerPartitionsWithoutConsumersAreDrained(t *testing.T) {
 	t.Parallel()
-	connect := partitioned(t)
+	connect := partitioned(t, time.Second)
 	b := connect()
 	setPartitions(t, b, 6)
 	// Each partition has messages of both lanes, but for the last one.
@@ -163,8 +164,8 @@ func TestFormerPartitionsWithoutConsumersAreDrained(t *testing.T) {
 	}
 	other := connect()
 	p, err := other.Partitions(t.Context())
-	if err != nil || fmt.Sprint(p) != "{2 [2 3 4 5]}" {
-		t.Fatalf("there are %v, %v; want 2 and the former 2 to 5", p, err)
+	if err != nil || p.Count != 2 || !strings.HasPrefix(fmt.Sprint(p.Draining), "[2 3 4") { // 5 may be gone
+		t.Fatalf("there are %v, %v; want 2 and the former 2 to 4", p, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
