@@ -16,6 +16,7 @@ import (
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/identity"
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -37,6 +38,9 @@ const (
 const mayAsk = "log in as a user with the permissions of a client, as in docs/nats.md#rights; the users of " +
 	"orchestrators and workers may not ask"
 
+// askFor is how long doctor waits for the first answer of an orchestrator.
+const askFor = 6 * time.Second
+
 // maxSkew is how far clocks may be apart.
 const maxSkew = time.Second
 
@@ -44,6 +48,8 @@ const maxSkew = time.Second
 type examination struct {
 	c     *cli
 	found []finding
+	// silence means that orchestrators have subscribed to requests, and none answers.
+	silence bool
 }
 
 func (e *examination) note(what, state, advice, format string, args ...any) {
@@ -171,7 +177,9 @@ func (e *examination) storage(ctx context.Context, b *natsbroker.Bus) {
 
 func (e *examination) orchestrators(ctx context.Context) {
 	began := e.c.now()
-	s, err := e.c.client.System().Status(ctx)
+	asking, cancel := context.WithTimeout(ctx, askFor) // leaving time for the rest
+	s, err := e.c.client.System().Status(asking)
+	cancel()
 	took := e.c.now().Sub(began)
 	switch {
 	case errors.Is(err, broker.ErrNoResponders):
@@ -180,10 +188,16 @@ func (e *examination) orchestrators(ctx context.Context) {
 	case errors.Is(err, broker.ErrPermission):
 		e.note("orchestrators", look, mayAsk, "unknown: this user may not ask them")
 		return
+	case isSilent(err):
+		e.note("orchestrators", bad, silentAdvice, "none of those that NATS knows has answered within %v",
+			took.Round(time.Second))
+		e.silence = true
+		return
 	case err != nil:
 		e.note("orchestrators", bad, "look into their logs", "%v", err)
 		return
 	}
+	defer e.silent(ctx)
 	e.note("orchestrators", fine, "", "%d alive, %d partitions; the answer took %v", len(s.Orchestrators),
 		len(s.Partitions), took.Round(time.Millisecond))
 	engines := make(map[int]bool)
@@ -196,6 +210,25 @@ func (e *examination) orchestrators(ctx context.Context) {
 	}
 	e.partitions(s)
 	e.queues(s)
+}
+
+// silentAdvice is the advice when an orchestrator does not answer.
+const silentAdvice = "the /livez of one that is frozen, or cut off from the network, does not answer: restart it; " +
+	"NATS forgets one that was killed, or whose machine has failed, within some minutes"
+
+// isSilent reports whether the error says that no orchestrator has answered. If the database does
+// not answer them, orchestrators say so earlier than that.
+func isSilent(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// silent looks for orchestrators that do not answer, while others do.
+func (e *examination) silent(ctx context.Context) {
+	unanswered, sent, ids, err := query.NewReader(e.c.bus).Silent(ctx)
+	if err != nil || unanswered == 0 { // older orchestrators have no pings
+		return
+	}
+	slices.Sort(ids)
+	e.note("orchestrators", look, silentAdvice, "one or more do not answer: of %d requests that NATS gave to one of "+
+		"them each, %d had no answer; these answer: %s", sent, unanswered, cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
 // system compares what the orchestrators say of their databases, by the ids of systems.
@@ -320,6 +353,10 @@ func (e *examination) queues(s client.SystemStatus) {
 
 // database asks an orchestrator for something that it has to look up.
 func (e *examination) database(ctx context.Context) {
+	if e.silence {
+		e.note("database", look, "", "unknown: no orchestrator answers")
+		return
+	}
 	began := e.c.now()
 	switch _, err := e.c.client.Instances().Get(ctx, "rondo-doctor"); {
 	case err == nil, errors.Is(err, client.ErrNoInstance):
@@ -327,6 +364,9 @@ func (e *examination) database(ctx context.Context) {
 		return
 	case errors.Is(err, broker.ErrPermission):
 		e.note("database", look, mayAsk, "unknown: this user may not ask the orchestrators")
+		return
+	case isSilent(err):
+		e.note("database", look, "", "unknown: no orchestrator has answered in time")
 		return
 	default:
 		e.note("database", bad, "look whether the database runs, and into the logs of the orchestrators", "%v", err)
@@ -337,6 +377,9 @@ func (e *examination) database(ctx context.Context) {
 
 // instances looks for those that do not go on by themselves.
 func (e *examination) instances(ctx context.Context) {
+	if e.silence {
+		return
+	}
 	n, err := e.c.client.Instances().Count(ctx, client.Filter{Statuses: []client.Status{client.Halted}}, 0)
 	switch {
 	case err != nil: // the database was looked at before

@@ -141,6 +141,7 @@ type fakeBroker struct {
 	mu        sync.Mutex
 	answers   map[string]func(context.Context, []byte) ([]byte, error)
 	listeners map[*listener]bool
+	all       map[string]func(context.Context, []byte) ([]byte, error)
 	asked     map[string]int
 	announced [][]string
 	fail      error
@@ -153,6 +154,7 @@ type listener struct {
 
 func newBroker() *fakeBroker {
 	return &fakeBroker{answers: make(map[string]func(context.Context, []byte) ([]byte, error)),
+		all:       make(map[string]func(context.Context, []byte) ([]byte, error)),
 		listeners: make(map[*listener]bool), asked: make(map[string]int)}
 }
 
@@ -181,6 +183,32 @@ func (b *fakeBroker) Handle(method string, answer func(context.Context, []byte) 
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.answers, method)
+	}, nil
+}
+
+func (b *fakeBroker) Discover(ctx context.Context, method string, question []byte, _ time.Duration) ([][]byte, error) {
+	b.mu.Lock()
+	answer := b.all[method]
+	b.mu.Unlock()
+	if answer == nil {
+		return nil, broker.ErrNoResponders
+	}
+	data, err := answer(ctx, question)
+	return [][]byte{data}, err
+}
+
+func (b *fakeBroker) HandleDiscovery(method string,
+	answer func(context.Context, []byte) ([]byte, error)) (func(), error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail != nil {
+		return nil, b.fail
+	}
+	b.all[method] = answer
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.all, method)
 	}, nil
 }
 

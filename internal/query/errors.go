@@ -149,7 +149,7 @@ func readError(method string, removes bool, err error) error {
 	}
 	if class == history.Retry && errors.Is(err, context.DeadlineExceeded) {
 		return &history.Error{Class: class, Op: "request " + method,
-			Err: fmt.Errorf("nobody has answered in time: %w", err)}
+			Err: fmt.Errorf("no orchestrator has answered in time: %w", err)}
 	}
 	return &history.Error{Class: class, Op: "request " + method, Err: err}
 }

@@ -26,6 +26,14 @@
 //
 //	{"$parts": {"method": "parts-3f2a…", "token": "8c1e…", "count": 2, "bytes": 1310829}}
 //
+// # Frozen orchestrators
+//
+// The broker gives a request to one orchestrator, frozen ones included. A [Reader] that gets no
+// answer finds one that answers pings, and sends it the request on a method of its own:
+//
+//	rondo.api.ping-all   -> {"id": "orders-4711-…", "method": "to-9be1…"}
+//	rondo.api.to-9be1…   <- {"method": "instance", "question": {"instance": "order-7"}}
+//
 // # Notifications
 //
 // Changes of instances are published at once to the subscribers of the moment (see [Notification]).
@@ -78,11 +86,14 @@ const (
 // Broker is the part of the broker that requests and notifications need.
 type Broker interface {
 	broker.Requests
+	broker.Discovery
 	broker.Notifications
 }
 
 // Options say how requests are answered. The zero value is good.
 type Options struct {
+	// ID names the process that answers.
+	ID string
 	// ReadOnly refuses requests that remove.
 	ReadOnly bool
 	// MaxAnswer is the size from which an answer is sent in parts: 512 KiB. It must be well below
@@ -141,17 +152,22 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 			s()
 		}
 	}
-	add := func(method string, answer func(context.Context, []byte) ([]byte, error)) {
-		s, e := broker.Handle(method, answer)
+	added := func(s func(), e error) {
 		if e == nil {
 			stops = append(stops, s)
 		}
 		err = errors.Join(err, e)
 	}
+	handlers := make(map[string]handler)
 	for name, m := range a.methods() {
-		add(name, a.answer(name, m))
+		handlers[name] = a.answer(name, m)
+		added(broker.Handle(name, handlers[name]))
 	}
-	add(a.parts.method, a.parts.answer)
+	added(broker.Handle(a.parts.method, a.parts.answer))
+	ping, takes, method := a.ping(handlers)
+	added(broker.Handle(method, takes))
+	added(broker.Handle(MethodPing, ping))
+	added(broker.HandleDiscovery(MethodPingAll, ping))
 	if err != nil {
 		stop()
 		return nil, err

@@ -269,6 +269,98 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	}
 }
 
+// frozen is a broker that gives each request to an orchestrator that is frozen. The other one gets
+// requests of its own, unless it is of an older version.
+type frozen struct {
+	*fakeBroker
+	older bool
+	mu    sync.Mutex
+	asked []string
+}
+
+func (f *frozen) Request(ctx context.Context, method string, q []byte) ([]byte, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, method)
+	first := slices.Index(f.asked, method) == len(f.asked)-1
+	f.mu.Unlock()
+	if strings.HasPrefix(method, "to-") || f.older && !first {
+		return f.fakeBroker.Request(ctx, method, q)
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (f *frozen) Discover(ctx context.Context, m string, q []byte, quiet time.Duration) ([][]byte, error) {
+	if f.older {
+		return nil, broker.ErrNoResponders
+	}
+	return f.fakeBroker.Discover(ctx, m, q, quiet)
+}
+
+// TestAFrozenOrchestratorIsAskedOnce: another orchestrator gets the request after a moment; a
+// request that removes stays with the one that has it.
+func TestAFrozenOrchestratorIsAskedOnce(t *testing.T) {
+	s := newSystem(t, query.Options{ID: "lively", MaxAnswer: 16 << 10})
+	a := historytest.NewActor("a")
+	s.commit(t, a.Start(), a.Complete("1"))
+	for _, older := range []bool{false, true} {
+		f := &frozen{fakeBroker: s.fakeBroker, older: older}
+		r := query.NewHastyReader(f)
+		if i, err := r.Instance(t.Context(), "a"); err != nil || string(i.Output) != "1" || len(f.asked) != 2 {
+			t.Errorf("older: %t: got %+v, %v after %q", older, i, err, f.asked)
+		}
+		if _, err := r.Instance(t.Context(), "nobody"); !errors.Is(err, history.ErrNoInstance) {
+			t.Errorf("older: %t: got %v", older, err)
+		}
+	}
+	f := &frozen{fakeBroker: s.fakeBroker}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error)
+	go func() {
+		_, err := query.NewHastyReader(f).Delete(ctx, []string{"a"}, history.Deletion{})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Errorf("got %v", err)
+	case <-time.After(20 * time.Millisecond): // far more than the Reader waits before it repeats
+	}
+	cancel()
+	if err := <-done; history.ClassOf(err) != history.Ambiguous || fmt.Sprint(f.asked) != "[delete]" {
+		t.Errorf("got %v after %q", err, f.asked)
+	}
+}
+
+// TestRequestsForOneOrchestratorOnlyRead: they are not a way around a permission that leaves out
+// the methods that remove.
+func TestRequestsForOneOrchestratorOnlyRead(t *testing.T) {
+	s := newSystem(t, query.Options{ID: "lively", Recover: func(context.Context) (query.Recovery, error) {
+		t.Error("it recovers")
+		return query.Recovery{}, nil
+	}})
+	a := historytest.NewActor("a")
+	s.commit(t, a.Start(), a.Complete("1"))
+	answer, err := s.ask(t, query.MethodPing, "")
+	must(t, err)
+	var ping query.Ping
+	must(t, json.Unmarshal([]byte(answer), &ping))
+	if ping.ID != "lively" {
+		t.Errorf("got %q", answer)
+	}
+	if _, err := s.ask(t, ping.Method, `{"method":"instance","question":{"instance":"a"}}`); err != nil {
+		t.Error(err)
+	}
+	for _, question := range []string{`{"method":"delete","question":{"instances":["a"]}}`, `{"method":"recover"}`,
+		`{"method":"` + ping.Method + `"}`, `{"method":"nothing"}`, `{}`, `a`} {
+		_, err := s.ask(t, ping.Method, question)
+		var told *broker.ResponseError
+		if !errors.As(err, &told) || told.Code != "bad_question" {
+			t.Errorf("%s: got %v", question, err)
+		}
+	}
+}
+
 // TestRemovingIsAskedForOnce: when the answer is lost, the outcome is ambiguous.
 func TestRemovingIsAskedForOnce(t *testing.T) {
 	s := newSystem(t, query.Options{})

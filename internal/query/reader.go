@@ -16,12 +16,19 @@ import (
 // Reader sends requests to the orchestrators. It is a [history.Reader] and a [history.Remover],
 // except that it has nothing to tidy.
 //
-// A request that only reads is repeated when no answer comes, for as long as the context allows,
-// but three times at most. A request that removes is sent once. If its answer is lost, the outcome
-// is [history.Ambiguous], and the caller may repeat it.
+// A request that does not remove is repeated when no answer comes, for as long as the context
+// allows: after a second it goes to an orchestrator that answers pings, too. After [patience], all
+// of that is repeated, up to three times in all. A request that removes is sent once. If its answer
+// is lost, the outcome is [history.Ambiguous], and the caller may repeat it.
 type Reader struct {
-	questions broker.Requests
-	patience  time.Duration
+	broker            Requester
+	patience, silence time.Duration
+}
+
+// Requester is the part of the broker that a Reader needs.
+type Requester interface {
+	broker.Requests
+	broker.Discovery
 }
 
 var (
@@ -37,7 +44,7 @@ const (
 )
 
 // NewReader makes a Reader.
-func NewReader(questions broker.Requests) *Reader { return &Reader{questions, patience} }
+func NewReader(b Requester) *Reader { return &Reader{b, patience, silence} }
 
 // ask sends a request, and repeats it if that may help.
 func (r *Reader) ask(ctx context.Context, method string, q Question, answer any) error {
@@ -54,8 +61,6 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 	if !utf8.ValidString(q.Cursor) {
 		return &history.Error{Class: history.Permanent, Op: "request " + method, Err: history.ErrBadCursor}
 	}
-	removes := method == MethodDelete || method == MethodDeleteEnded || method == MethodPrune ||
-		method == MethodPruneAll
 	for try := 1; ; try++ {
 		data, ok, err := r.askOnce(ctx, method, question)
 		switch {
@@ -68,13 +73,13 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 			err = errors.New("the answer is large, and was gone before it was fetched")
 		}
 		var told *broker.ResponseError
-		last := removes || errors.As(err, &told) || errors.Is(err, broker.ErrNoResponders) || ctx.Err() != nil ||
-			try == tries
+		last := removes(method) || errors.As(err, &told) || errors.Is(err, broker.ErrNoResponders) ||
+			ctx.Err() != nil || try == tries
 		if last {
 			if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 				err = fmt.Errorf("%w (%w)", ctx.Err(), err)
 			}
-			return readError(method, removes, err)
+			return readError(method, removes(method), err)
 		}
 	}
 }
@@ -82,11 +87,11 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 func (r *Reader) askOnce(ctx context.Context, method string, question []byte) ([]byte, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
-	data, err := r.questions.Request(ctx, method, question)
+	data, err := r.request(ctx, method, question)
 	if err != nil {
 		return nil, false, err
 	}
-	return unwrap(ctx, r.questions, data)
+	return unwrap(ctx, r.broker, data)
 }
 
 // fitsNothing tells that a filter wants what no instance can have, and JSON cannot say. Ids of that

@@ -320,9 +320,9 @@ func (a *actor) notification(b block) error {
 
 func (a *actor) request(b block) error {
 	var err error
-	a.replied, err = a.nc.RequestWithContext(a.ctx, b.subject, []byte(b.body))
+	a.replied, err = a.nc.RequestWithContext(a.ctx, a.fill(b.subject), []byte(b.body))
 	for err == nil && b.arg == "" && a.early(b) { // the instance may not have decided yet about a recent message
-		a.replied, err = a.nc.RequestWithContext(a.ctx, b.subject, []byte(b.body))
+		a.replied, err = a.nc.RequestWithContext(a.ctx, a.fill(b.subject), []byte(b.body))
 	}
 	return err
 }
@@ -412,28 +412,31 @@ func (a *actor) matchBody(shown string, got []byte) error {
 	if err := json.Unmarshal(got, &have); err != nil {
 		return fmt.Errorf("the body is %q: %w", got, err)
 	}
-	if !contains(have, want) {
+	if !a.contains(have, want) {
 		return fmt.Errorf("the body is %s, the page shows %s", got, shown)
 	}
 	return nil
 }
 
-// contains reports whether JSON has at least the wanted fields.
-func contains(have, want any) bool {
+// contains reports whether JSON has at least the wanted fields, and learns the values of braces.
+func (a *actor) contains(have, want any) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		h, ok := have.(map[string]any)
 		for k := range w {
-			ok = ok && contains(h[k], w[k])
+			ok = ok && a.contains(h[k], w[k])
 		}
 		return ok
 	case []any:
 		h, ok := have.([]any)
 		ok = ok && len(h) == len(w)
 		for i := range w {
-			ok = ok && contains(h[i], w[i])
+			ok = ok && a.contains(h[i], w[i])
 		}
 		return ok
+	case string:
+		h, ok := have.(string)
+		return ok && a.match("a field", w, h) == nil
 	}
 	return have == want
 }

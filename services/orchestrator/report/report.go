@@ -19,7 +19,6 @@ import (
 // Broker is the part of the broker that a Reporter needs.
 type Broker interface {
 	query.Broker
-	broker.Discovery
 	Backlogs
 	Prefix() string
 	Flaws() []broker.Flaw
@@ -53,7 +52,7 @@ type Reporter struct {
 func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
-		query.Options{Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
+		query.Options{ID: r.config.ID, Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
 			CheckStart: c.CheckStart, Prefix: b.Prefix()})
 	if err != nil {
 		return nil, err
