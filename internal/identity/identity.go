@@ -122,8 +122,11 @@ type Mismatch struct {
 const Advice = "correct the address of the database, or the address, account or prefix of NATS; if the two " +
 	"shall be one system from now on, stop all orchestrators of both, and run `rondo migrate --adopt`"
 
-func (e *Mismatch) Error() string {
-	return fmt.Sprintf("the database and NATS do not belong together: %s; %s; %s", e.why, e.sides(), Advice)
+func (e *Mismatch) Error() string { return e.Problem() + "; " + Advice }
+
+// Problem is the error without [Advice].
+func (e *Mismatch) Problem() string {
+	return fmt.Sprintf("the database and NATS do not belong together: %s; %s", e.why, e.sides())
 }
 
 // sides describes both.

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
@@ -233,17 +235,27 @@ func devProblem(dir string, err error) error {
 		if locked.PID != 0 {
 			who = fmt.Sprintf("process %d", locked.PID)
 		}
-		return devLocked{fmt.Sprintf("%s is at work in %s: end it, or choose another directory with --dir", who, dir),
+		return devError{fmt.Sprintf("%s is at work in %s: end it, or choose another directory with --dir", who, dir),
 			err}
 	}
 	return err
 }
 
-// devLocked is the error when another process has the directory.
-type devLocked struct {
+// devError replaces the text of an error by one that says what to do about the directory.
+type devError struct {
 	text string
 	err  error
 }
 
-func (e devLocked) Error() string { return e.text }
-func (e devLocked) Unwrap() error { return e.err }
+func (e devError) Error() string { return e.text }
+func (e devError) Unwrap() error { return e.err }
+
+// shellWord quotes a path for a shell, if need be.
+func shellWord(path string) string {
+	if !strings.ContainsFunc(path, func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("/._-+:@%", c)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -125,7 +125,8 @@ func run(ctx context.Context, args []string, env settings.Environment, environ [
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) { // told to end before everything had begun
 			return succeeded
 		}
-		fmt.Fprintf(stderr, "%s %s: %v\n", name, command, err)
+		problem := strings.TrimPrefix(err.Error(), string(command)+": ") // the service has the name of its command
+		fmt.Fprintf(stderr, "%s %s: %s\n", name, command, problem)
 		return failed
 	}
 	return succeeded

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -82,12 +83,20 @@ func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, a
 	return errors.Join(a.named(err), store.Close())
 }
 
-// named adds the addresses to the error that a database and NATS do not belong together.
+// named adds the addresses to the error that a database and NATS do not belong together; in dev,
+// whose NATS belongs to its directory, it says which files to remove.
 func (a *App) named(err error) error {
-	if !identity.IsMismatch(err) {
+	mismatch, is := errors.AsType[*identity.Mismatch](err)
+	if !is {
 		return err
 	}
 	at := a.Addresses()
+	if a.config.Command == Dev {
+		dir := a.config.Dir
+		return devError{fmt.Sprintf("%s: %s; remove the files of NATS: rm -r %s (dev publishes again what the "+
+			"instances of %s wait for; schedules and dead letters are lost)", dir, mismatch.Problem(),
+			shellWord(filepath.Join(dir, natsDir)), at.Database), err}
+	}
 	return fmt.Errorf("database %s, NATS %s with prefix %s: %w", at.Database, at.NATS, at.Prefix, err)
 }
 

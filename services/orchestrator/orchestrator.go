@@ -252,17 +252,17 @@ func (o *Orchestrator) ID() string { return o.config.ID }
 // returns an error if it could not begin, or could not end in order.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	if o.running.Swap(true) {
-		return errors.New("orchestrator: it was run before; make a new one")
+		return errors.New("it was run before; make a new one")
 	}
 	o.began = time.Now()
 	stop, err := o.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("orchestrator: %w", err)
+		return err
 	}
 	o.log.Info("the orchestrator has begun", "orchestrations", o.config.Round.Code.Names())
 	if err = o.system.Run(ctx); err != nil {
 		o.log.Error("the orchestrator ends", "error", err)
-		return fmt.Errorf("orchestrator: %w", errors.Join(err, stop()))
+		return errors.Join(err, stop())
 	}
 	o.log.Info("the orchestrator ends")
 	return stop()
