@@ -163,6 +163,22 @@ func Check(ctx context.Context, store history.Systems, kv broker.KV) error {
 	return mismatch(d, e)
 }
 
+// Compare compares what the broker keeps with what the database had shortly after, as [Check]
+// does.
+func Compare(d history.System, e *Entry) error { return mismatch(d, e) }
+
+// AwaitUnused returns a [*Mismatch] if a database is in use, although the broker has no entry.
+func AwaitUnused(ctx context.Context, store history.Systems, kv broker.KV) error {
+	inUse, is := errors.AsType[*InUse](awaitQuiet(ctx, store, kv))
+	if !is {
+		return context.Cause(ctx)
+	}
+	if inUse.Broker != nil {
+		return mismatch(inUse.Database, inUse.Broker) // an entry was made meanwhile
+	}
+	return &Mismatch{inUse.Database, nil, "orchestrators use this database with another NATS, which makes beats"}
+}
+
 // mismatch returns the error of a comparison that needs an operator.
 func mismatch(d history.System, e *Entry) error {
 	r := compare(d, e)

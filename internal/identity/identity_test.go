@@ -412,6 +412,27 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
+// TestAwaitUnused: a database that is in use with another broker, with this one once it has its
+// entry again, or not at all.
+func TestAwaitUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b, other := new(database), newNATS(), newNATS()
+		beating(t, d, b)
+		pass(time.Minute)
+		err := AwaitUnused(t.Context(), &process{d: d}, &process{b: other})
+		if !IsMismatch(err) || !strings.Contains(err.Error(), "orchestrators use this database with another NATS") {
+			t.Error(err)
+		}
+		b.values.Clear()
+		if err := AwaitUnused(t.Context(), &process{d: d}, &process{b: b}); err != nil {
+			t.Errorf("the entry comes back: %v", err)
+		}
+		if err := AwaitUnused(t.Context(), &process{d: &database{now: d.read()}}, &process{b: other}); err != nil {
+			t.Errorf("not in use: %v", err)
+		}
+	})
+}
+
 func TestAnEntryThatCannotBeRead(t *testing.T) {
 	p := &process{d: new(database), b: newNATS()}
 	p.b.values.Store(broker.KeySystem, []byte("yes"))

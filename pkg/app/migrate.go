@@ -18,12 +18,17 @@ import (
 func (a *App) migrate(ctx context.Context) error {
 	d := a.dialer()
 	d.verify = a.config.Migration.Check
+	adopt := a.config.Migration.Adopt && !a.config.Migration.Check
+	if adopt || a.config.Migration.Streams && !a.config.Migration.Check {
+		if err := a.refuseFirst(ctx, adopt); err != nil {
+			return err
+		}
+	}
 	from, to, err := d.migrateTables(ctx, a.config.database())
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(a.config.Stdout, migrated(from, to))
-	adopt := a.config.Migration.Adopt && !a.config.Migration.Check
 	if !a.config.Migration.Streams && !adopt {
 		return nil
 	}
@@ -60,6 +65,68 @@ func (a *App) migrate(ctx context.Context) error {
 	}
 	fmt.Fprintf(a.config.Stdout, "the streams of %s are as they are needed\n", c.Prefix)
 	return nil
+}
+
+// refuseFirst refuses a database and a NATS that do not belong together, BEFORE anything is made: a
+// wrong address leaves nothing behind.
+func (a *App) refuseFirst(ctx context.Context, adopt bool) error {
+	c := brokerConfig(&a.config)
+	c.Setup = natsbroker.Use
+	b, err := a.dialer().connectNATS(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }() // every request was answered
+	e, err := identity.Read(ctx, b)
+	isEmpty := errors.Is(err, natsbroker.ErrUnseen)
+	switch {
+	case adopt && isEmpty && !a.config.Migration.Streams:
+		return fmt.Errorf("--adopt: NATS at %s has no streams with the prefix %q: correct the address, account or "+
+			"--prefix; or add --streams, which makes them", a.Addresses().NATS, b.Prefix())
+	case adopt:
+		return nil // it waits until neither is in use
+	case err != nil && !isEmpty:
+		return err
+	}
+	d := a.dialer()
+	d.verify, d.check = true, true
+	store, err := d.openStore(ctx, a.config.database())
+	if schema, is := errors.AsType[*history.SchemaError](err); is {
+		if schema.Found > 0 {
+			return nil // its system cannot be read before the migration
+		}
+		return a.named(identity.Compare(history.System{}, e))
+	}
+	if err != nil {
+		return err
+	}
+	now, err := store.Identity(ctx)
+	if err == nil {
+		err = identity.Compare(now, e)
+	}
+	if err == nil && e == nil && now.Beats > 0 && !now.Exclusive {
+		a.log.Info("NATS has no system; waiting to see whether the database is in use with another NATS")
+		err = identity.AwaitUnused(ctx, store, &appearing{Bus: b})
+	}
+	return errors.Join(a.named(err), store.Close())
+}
+
+// appearing is a NATS whose bucket others may make.
+type appearing struct{ *natsbroker.Bus }
+
+// Get implements [broker.KV].
+func (b *appearing) Get(ctx context.Context, key string) ([]byte, error) {
+	value, err := b.Bus.Get(ctx, key)
+	if !errors.Is(err, natsbroker.ErrUnseen) {
+		return value, err
+	}
+	if err := b.Repair(ctx); err != nil { // it looks again
+		return nil, err
+	}
+	if value, err = b.Bus.Get(ctx, key); errors.Is(err, natsbroker.ErrUnseen) {
+		return nil, nil
+	}
+	return value, err
 }
 
 // migrateSystem checks that the database and NATS belong together, or makes them.

@@ -51,8 +51,7 @@ func (k *keyValue) find(key string) (subject string, st jetstream.Stream, err er
 		st, name = k.there.Load().progress, k.names.progress
 	}
 	if st == nil {
-		err = fmt.Errorf("nats: bucket %s cannot be seen with these permissions, or was not there when the "+
-			"connection was made", name)
+		err = fmt.Errorf("nats: bucket %s %w", name, ErrUnseen)
 	}
 	return subject, st, err
 }
@@ -107,3 +106,6 @@ func (k *keyValue) Put(ctx context.Context, key string, value []byte, ttl time.D
 func (k *keyValue) Delete(ctx context.Context, key string) error {
 	return k.publish(ctx, key, deleteOperation, nil, markerFor)
 }
+
+// ErrUnseen means that a bucket was not found when the connection was made.
+var ErrUnseen = errors.New("cannot be seen with these permissions, or was not there when the connection was made")
