@@ -291,7 +291,7 @@ func (in *receiver) takeStep(c *events.StepDone) Receipt {
 
 // unknownInstance answers a message, other than a start, for an unknown instance. Messages that
 // must not be lost when they overtake the start wait a while: mailbox messages, and requests to end
-// the instance. They wait until all messages are known that the broker stored within that time.
+// the instance.
 func (in *receiver) unknownInstance(d Delivery) Receipt {
 	detail := "there is no instance " + quote(in.id)
 	_, isMailboxMessage := d.Message.Content.(*events.MailboxMessage)
@@ -306,9 +306,6 @@ func (in *receiver) unknownInstance(d Delivery) Receipt {
 	if d.Age < patience {
 		return Receipt{Verdict: Returned, After: returnedFor(d.NumDelivered), Reason: UnknownInstance,
 			Detail: detail + " yet"}
-	}
-	if !in.knows(in.now.Add(patience - d.Age)) { // the start may be stored, and not delivered yet
-		return again
 	}
 	detail += ", and none was started within " + patience.String()
 	if !isMailboxMessage {
