@@ -428,7 +428,7 @@ func TestTraceIsTheSame(t *testing.T) {
 			t.Run(fmt.Sprintf("killed %s, time %d", c.name, nth), func(t *testing.T) {
 				t.Parallel()
 				s, w := tracedSystem(t)
-				v, next := s.telling(w), s.telling(w)
+				v, others := s.telling(w), []*service{s.telling(w), s.telling(w), s.telling(w)}
 				killed := v.arm(c, nth)
 				v.start()
 				ctx, stop := context.WithCancel(t.Context())
@@ -436,7 +436,13 @@ func TestTraceIsTheSame(t *testing.T) {
 				running.Go(func() {
 					select {
 					case <-killed:
-						_ = next.Run(ctx) // whether it has done well shows in the trace
+						for _, next := range others { // on a busy machine, a service may end before it is ready
+							err := next.Run(ctx)
+							if err == nil || ctx.Err() != nil {
+								return
+							}
+							t.Logf("the next orchestrator has ended: %v", err)
+						}
 					case <-ctx.Done():
 					}
 				})
