@@ -114,6 +114,10 @@ func (e *examination) examine(ctx context.Context, config natsbroker.Config) {
 	dial, cancel := context.WithTimeout(ctx, dialFor)
 	b, err := natsbroker.Connect(dial, config)
 	cancel()
+	if errors.Is(err, broker.ErrPermission) {
+		e.note("NATS", bad, "", "%s", strings.TrimPrefix(err.Error(), "nats: "))
+		return
+	}
 	if err != nil {
 		e.note("NATS", bad, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL",
 			"%s", strings.TrimPrefix(err.Error(), "nats: "))

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
@@ -43,6 +45,31 @@ func TestDoctorWithoutPermission(t *testing.T) {
 				t.Errorf("doctor as %s says\n%s\nwant %q", user, text, want)
 			}
 		}
+	}
+}
+
+// TestAWrongInboxPrefixIsNamed: NATS denies subscribing to responses. Commands and services say
+// which setting is wrong, at once.
+func TestAWrongInboxPrefixIsNamed(t *testing.T) {
+	t.Parallel()
+	server := natstest.StartWith(t,
+		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "one-circle-of-trust.conf")})
+	natstest.Connect(t, server, natsbroker.Config{Login: natsbroker.Login{User: "setup", Password: "setup"}})
+	for _, prefix := range []string{"_INBOX", "_INBOX_worker"} {
+		d := &deployed{t: t, where: []string{"--nats", server.URL(), "--nats-user", "client", "--nats-password",
+			"client", "--nats-inbox-prefix", prefix}}
+		for _, args := range [][]string{{"doctor"}, {"show", "i"}, {"start", "naps", "1"}} {
+			code, text := d.say(args...)
+			if code != failed || !strings.Contains(text, "responses on "+prefix+".>; set --nats-inbox-prefix") ||
+				strings.Contains(text, "rondo dev") || strings.Contains(text, "orchestrator") {
+				t.Errorf("%v with %s exits with %d:\n%s", args, prefix, code, text)
+			}
+		}
+	}
+	_, err := natsbroker.Connect(t.Context(), natsbroker.Config{URLs: server.URL(), Setup: natsbroker.Verify,
+		Login: natsbroker.Login{User: "orchestrator", Password: "orchestrator"}})
+	if !errors.Is(err, broker.ErrPermission) || !strings.Contains(err.Error(), "--nats-inbox-prefix") {
+		t.Errorf("an orchestrator: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/devdir"
@@ -223,6 +224,9 @@ func (e noServer) Unwrap() error { return e.error }
 
 // notConnected says that NATS cannot be reached, once.
 func notConnected(err error) error {
+	if errors.Is(err, broker.ErrPermission) {
+		return err // NATS is there
+	}
 	text := strings.TrimPrefix(err.Error(), "nats: ")
 	err = fmt.Errorf("%w: %s", errNotConnected, text)
 	if strings.Contains(text, "no servers available") {

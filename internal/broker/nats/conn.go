@@ -100,6 +100,10 @@ func (c *conn) dial(ctx context.Context, config Config) error {
 			return problem("connect to "+withoutPassword(urls), explainDial(err))
 		}
 	}
+	if err = c.mayHear(ctx); err != nil {
+		c.nc.Close()
+		return err
+	}
 	if c.js, err = c.newJetStream(config, settings); err != nil {
 		c.nc.Close()
 		return problem("JetStream", err)
@@ -107,6 +111,30 @@ func (c *conn) dial(ctx context.Context, config Config) error {
 	if err := ctx.Err(); err != nil {
 		c.nc.Close()
 		return problem("connect", err)
+	}
+	return nil
+}
+
+// mayHear returns an error if the servers do not let this user subscribe to responses, without
+// which every request would wait in vain.
+func (c *conn) mayHear(ctx context.Context) error {
+	inbox := c.nc.NewInbox()
+	subject := inbox + ".*" // as the client library does
+	sub, err := c.nc.SubscribeSync(subject)
+	if err != nil {
+		return problem("connect", err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	if err := c.nc.FlushWithContext(ctx); err != nil {
+		return problem("connect", err)
+	}
+	if err := c.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) &&
+		strings.Contains(err.Error(), strconv.Quote(subject)) {
+		return fmt.Errorf("nats: %w: NATS does not let this user subscribe to responses on %s.>; set "+
+			"--nats-inbox-prefix to the prefix that its permissions have, like _INBOX_client", broker.ErrPermission,
+			inbox[:strings.LastIndexByte(inbox, '.')])
 	}
 	return nil
 }
