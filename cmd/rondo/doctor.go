@@ -187,7 +187,8 @@ func (e *examination) orchestrators(ctx context.Context) {
 	took := e.c.now().Sub(began)
 	switch {
 	case errors.Is(err, broker.ErrNoResponders):
-		e.note("orchestrators", bad, "start one: your program with `orchestrator`, or `rondo dev`", "none answers")
+		e.note("orchestrators", bad, "start one: your program with `orchestrator`, or `rondo dev`; "+refused,
+			"none answers")
 		return
 	case errors.Is(err, broker.ErrPermission):
 		e.note("orchestrators", look, mayAsk, "unknown: this user may not ask them")
@@ -235,20 +236,46 @@ func (e *examination) silent(ctx context.Context) {
 		"them each, %d had no answer; these answer: %s", sent, unanswered, cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
-// system compares what the orchestrators say of their databases, by the ids of systems.
-func (e *examination) system(systems map[string][]string) {
+// refused is the advice about orchestrators that were started and have ended.
+const refused = "an orchestrator that ends at once says in its log why, for example that its database and this NATS " +
+	"are different systems: see docs/operating.md#one-database-one-nats"
+
+// system compares the ids of systems that the databases of the orchestrators have with the one that
+// NATS has, as far as doctor learns them. It says what it has not compared.
+func (e *examination) system(ctx context.Context, systems map[string][]string, silent int) {
+	here, err := identity.Read(ctx, e.c.bus)
+	inNATS := "that of NATS was not compared: this user cannot read it"
+	switch {
+	case err == nil && here == nil:
+		inNATS = "NATS has no system"
+	case err == nil:
+		inNATS = fmt.Sprintf("NATS has system %s, whose last beat was at %s", identity.Short(here.System),
+			here.BeatAt.UTC().Format(time.RFC3339))
+	}
 	var each []string
+	differ, only := len(systems) > 1, ""
 	for id, orchestrators := range systems {
+		only = identity.Short(id)
 		slices.Sort(orchestrators)
 		each = append(each, fmt.Sprintf("%s of %s", identity.Short(id), strings.Join(orchestrators, ", ")))
+		differ = differ || here != nil && here.System != id
 	}
 	slices.Sort(each)
 	switch {
-	case len(each) == 1:
-		e.note("system", fine, "", "the database of the orchestrators and this NATS belong together")
-	case len(each) > 1:
-		e.note("system", bad, identity.Advice, "the orchestrators use databases of different systems: %s",
-			strings.Join(each, "; "))
+	case len(each) == 0:
+		e.note("system", look, refused, "not compared, since no orchestrator names the system of its database; %s",
+			inNATS)
+	case differ:
+		e.note("system", bad, identity.Advice, "the databases of the orchestrators have the systems %s; %s",
+			strings.Join(each, "; "), inNATS)
+	case err == nil && here == nil:
+		e.note("system", look, "look again in half a minute: an orchestrator tells NATS",
+			"the databases of the orchestrators have system %s; %s", only, inNATS)
+	case silent > 0:
+		e.note("system", look, "", "the databases of the orchestrators have system %s; %d more do not name theirs; %s",
+			only, silent, inNATS)
+	default:
+		e.note("system", fine, "", "the databases of the orchestrators have system %s; %s", only, inNATS)
 	}
 }
 
@@ -265,10 +292,13 @@ func (e *examination) processes(ctx context.Context) {
 		e.note("processes", look, "", "they cannot be asked: %v", err)
 		return
 	}
-	workers, builds, systems := 0, make(map[string][]string), make(map[string][]string)
+	workers, nameless, builds, systems := 0, 0, make(map[string][]string), make(map[string][]string)
 	for _, p := range all {
-		if p.System != "" {
+		switch {
+		case p.System != "":
 			systems[p.System] = append(systems[p.System], p.ID)
+		case p.Kind == client.KindOrchestrator:
+			nameless++
 		}
 		if p.Kind == client.KindWorker {
 			workers++
@@ -292,7 +322,7 @@ func (e *examination) processes(ctx context.Context) {
 				cmp.Or(u.Detail, u.Reason))
 		}
 	}
-	e.system(systems)
+	e.system(ctx, systems, nameless)
 	e.accounts(all)
 	if workers == 0 {
 		e.note("workers", look, "start one: your program with `worker`; those in other languages need not answer",

@@ -360,6 +360,7 @@ var machines = []struct {
 	{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "ADDRESS"},
 	{regexp.MustCompile(`nats-server \d+\.\d+\.\d+`), "nats-server VERSION"},
 	{regexp.MustCompile(`took \d[\d.]*[a-zµ]+`), "took A MOMENT"},
+	{regexp.MustCompile(`\b(has|have) system [a-z0-9]{8}\b`), "$1 system ID"},
 	{regexp.MustCompile(`(?m)^dev +\S+ +alive`), "dev HOST alive"},
 	{regexp.MustCompile(`(?m)^\S+-\d+-[0-9a-f]{8} +\S+`), "WORKER HOST"},
 	{regexp.MustCompile(` {2,}`), "  "},
