@@ -31,6 +31,9 @@ func newCalls(lifetime context.Context) *calls {
 
 // run has the loop execute f. It gives up when the context or the loop ends.
 func (c *calls) run(ctx context.Context, f func()) {
+	if ctx.Err() != nil {
+		return // a select would choose by chance
+	}
 	select {
 	case c.waiting <- f:
 	case <-c.ended:

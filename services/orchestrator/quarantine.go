@@ -55,7 +55,7 @@ func (s *quarantine) crowded() bool {
 // run lets one message after the other be decided, by calling unblock with the number of its
 // attempt.
 func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, i *item, attempt int)) {
-	for {
+	for ctx.Err() == nil {
 		s.mu.Lock()
 		var i *item
 		if len(s.queue) > 0 {
@@ -66,10 +66,9 @@ func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, 
 		if i == nil {
 			select {
 			case <-s.more:
-				continue
 			case <-ctx.Done():
-				return
 			}
+			continue
 		}
 		unblock(ctx, i, s.begin(ctx, i))
 		select {
