@@ -192,6 +192,9 @@ func (k *checking) database(cmd *cobra.Command) error {
 		k.server = b.Server()
 		k.o.Broker, k.o.Dead, k.o.Prefix, k.o.DeadLetterTTL = b, b, config.Streams.Prefix, config.Streams.DeadLetterTTL
 	}
+	if err := database.Check(config.Database.URL); err != nil {
+		return misuse("--database: %v", err)
+	}
 	store, err := database.OpenReadOnly(ctx, config.Database.URL, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return inTime(ctx, err)

@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,6 +118,54 @@ func Describe(address string) string {
 		return "the database " + path
 	}
 	return "the database at " + redact.Addresses(address)
+}
+
+// Check returns an error if an address is neither that of a server nor the path of a SQLite file: a
+// mistyped address of a server, for example. A path without "sqlite:" is that of a file that
+// exists, or has an extension of SQLite files.
+func Check(address string) error {
+	path, ok := file(address)
+	explicit := path != address
+	bare := strings.TrimLeft(path, "/")
+	extension := strings.ToLower(filepath.Ext(path))
+	switch {
+	case !ok:
+		return nil // the driver reads it
+	case explicit && (path == sqlite.Memory || path == ""):
+		if path == "" {
+			return errors.New("the path after sqlite: is missing")
+		}
+		return nil
+	case path == sqlite.Memory:
+		return errors.New("a database in memory is lost when the process ends; if that is wanted, say sqlite:" +
+			sqlite.Memory)
+	case explicit && strings.HasPrefix(path, "//"):
+		return fmt.Errorf("sqlite:%s has slashes that are not part of a path: say sqlite:%s, or sqlite:/%s", path,
+			bare, bare)
+	case !explicit && !exists(path) && (likeServer.MatchString(path) || !slices.Contains(extensions, extension)):
+		return fmt.Errorf("%s is neither the address of a server, postgres://USER@HOST:PORT/NAME, nor the path of a "+
+			"SQLite file, which ends in %s or begins with sqlite:", withoutLogin(path), strings.Join(extensions, ", "))
+	}
+	return nil
+}
+
+// extensions are those of SQLite files.
+var extensions = []string{".db", ".sqlite", ".sqlite3"}
+
+// likeServer matches addresses of servers, and variables that were not expanded.
+var likeServer = regexp.MustCompile(`^(postgres|cockroach)|[@$]|:[0-9]`)
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// withoutLogin hides the text before the last @.
+func withoutLogin(address string) string {
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		return "(hidden)" + address[i:]
+	}
+	return address
 }
 
 // IsFile reports whether the address is the path of a SQLite file.

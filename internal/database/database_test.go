@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,5 +58,33 @@ func TestDatabasesAreOpenedToLookAtThem(t *testing.T) {
 	if _, err := database.OpenReadOnly(t.Context(), "postgres://user:secret@127.0.0.1:1/rondo?connect_timeout=1",
 		quiet); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("nobody listens there: %v", err)
+	}
+}
+
+// TestMistypedAddresses: the mistyped address of a server is not the path of a SQLite file.
+func TestMistypedAddresses(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "history")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, good := range []string{"postgres://u@127.0.0.1/x", "postgresql://h/x", "host=h dbname=x", there,
+		filepath.Join(dir, "rondo.db"), filepath.Join(dir, "x.SQLite"), "rondo.db", "sqlite:rondo", "sqlite:" + there,
+		"sqlite::memory:"} {
+		if err := database.Check(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for bad, says := range map[string]string{
+		"127.0.0.1:5432/x": "neither the address", "rondo:secret@db.example.com:5432/rondo": "(hidden)@db.example.com",
+		"postgres:/u@127.0.0.1/x": "neither", "postgres//u@h/x": "neither", "u@h:5432/x.db": "neither",
+		"localhost": "neither", "db.example.com": "neither", "$DATABASE_URL": "neither", "$DIR/rondo.db": "neither",
+		"sqlite://x.db": "sqlite:x.db, or sqlite:/x.db",
+		"sqlite:":       "missing", ":memory:": "sqlite::memory:", "postgres": "neither",
+	} {
+		if err := database.Check(bad); err == nil || !strings.Contains(err.Error(), says) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/database"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/internal/x/redact"
@@ -429,6 +430,11 @@ func (c *Config) problems() (errs []error) {
 	if needsDatabase && c.Database.URL == "" {
 		bad("--database: which database? Say it with --database or RONDO_DATABASE_URL: " +
 			"postgres://user@host:26257/name, or the path of a SQLite file")
+	}
+	if c.Database.URL != "" {
+		if err := database.Check(c.Database.URL); err != nil {
+			bad("--database: %w", err)
+		}
 	}
 	var logins []string
 	for _, l := range []struct{ name, is string }{
