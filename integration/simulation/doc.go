@@ -24,7 +24,7 @@
 //
 //	go test -run '^TestSeedsRepeat$' ./integration/simulation -v -seed 1 -seeds 100 -repeat 10
 //
-// testdata/seeds.txt has seeds that failed once. TestFormerSeeds plays them.
+// testdata/seeds.txt has seeds that failed once. TestFormerSeeds and TestSeedsRepeat play them.
 //
 // mutants_test.go and mutants_delivery_test.go have mistakes that are planted into the code of the
 // product, and show that the simulation finds each of them.

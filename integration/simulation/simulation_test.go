@@ -38,8 +38,14 @@ func TestSeedsRepeat(t *testing.T) {
 	if *repeat == 0 && runtime.GOMAXPROCS(0) < 4 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	}
-	var differ []uint64
+	var seeds, differ []uint64
+	if *seedCount == 0 {
+		seeds = seedtest.Kept(t, "TestSeedsRepeat")
+	}
 	for seed := first; seed < first+uint64(n); seed++ {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		once := runWorld(t, seed, true)
 		same := true
 		for i := 1; i < runs && same; i++ {
@@ -53,7 +59,7 @@ func TestSeedsRepeat(t *testing.T) {
 			fmt.Printf("seed %d: %016x %v\n", seed, once.noted, same)
 		}
 	}
-	t.Logf("%d seeds, %d runs of each, %d processors", n, runs, runtime.GOMAXPROCS(0))
+	t.Logf("%d seeds, %d runs of each, %d processors", len(seeds), runs, runtime.GOMAXPROCS(0))
 	if len(differ) > 0 {
 		t.Errorf("these seeds do something else the second time: %v", differ)
 	}
