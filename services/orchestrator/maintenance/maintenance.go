@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -319,7 +320,7 @@ func (k *Keeper) lost(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if at, err := time.Parse(time.RFC3339Nano, string(value)); err == nil {
+	if at, _, ok := parseLost(value); ok {
 		return at, nil
 	}
 	before := time.Now().Add(-beginsWithin)
@@ -340,7 +341,7 @@ func (k *Keeper) LostSince(ctx context.Context, since time.Time) error {
 	if err != nil {
 		return err
 	}
-	if at, err := time.Parse(time.RFC3339Nano, string(value)); err == nil && at.Before(since) {
+	if at, _, ok := parseLost(value); ok && at.Before(since) {
 		return nil
 	}
 	if value == nil {
@@ -351,6 +352,17 @@ func (k *Keeper) LostSince(ctx context.Context, since time.Time) error {
 
 func (k *Keeper) setLost(ctx context.Context, at time.Time) error {
 	return k.broker.Put(ctx, broker.KeyRecovered, []byte(at.UTC().Format(time.RFC3339Nano)), 0)
+}
+
+// asked is behind the moment of a loss if a user has asked for the recovery, and nothing may be
+// lost.
+const asked = " asked"
+
+// parseLost reads the moment of a loss.
+func parseLost(value []byte) (at time.Time, wasAsked, ok bool) {
+	moment, wasAsked := strings.CutSuffix(string(value), asked)
+	at, err := time.Parse(time.RFC3339Nano, moment)
+	return at, wasAsked, err == nil
 }
 
 // setRecovered sets the flag that the broker has everything. It has no TTL, so that it lasts as
@@ -377,7 +389,8 @@ func (k *Keeper) Begin(ctx context.Context) error {
 // that is.
 func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err error) {
 	k.log.Info("somebody asks to look whether the broker has all that it should have")
-	return k.config.Every, k.setLost(ctx, time.Now())
+	value := time.Now().UTC().Format(time.RFC3339Nano) + asked
+	return k.config.Every, k.broker.Put(ctx, broker.KeyRecovered, []byte(value), 0)
 }
 
 // recover publishes to a broker that has lost everything the messages that it should have. A new
@@ -405,11 +418,18 @@ func (k *Keeper) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		value, err := k.broker.Get(ctx, broker.KeyRecovered)
+		if err != nil {
+			return err
+		}
 		healed, err := k.healer.All(ctx, lost)
 		if err != nil {
 			return err
 		}
-		if healed.Messages > 0 {
+		if _, wasAsked, _ := parseLost(value); wasAsked {
+			k.log.Info("the messages for which running instances wait were published again, as a user has asked",
+				"instances", healed.Instances, "messages", healed.Messages)
+		} else if healed.Messages > 0 {
 			k.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances",
 				healed.Instances, "messages", healed.Messages)
 		}
