@@ -28,6 +28,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -175,13 +176,42 @@ func (c *cli) root() *cobra.Command {
 		system.recover(), removals.delete(), removals.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.connecting(root), c.version())
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := emptyFlags(cmd.Flags()); err != nil {
+			return err
+		}
 		if c.output != "text" && c.output != "json" {
 			return misuse("--output %q is neither text nor json", c.output)
 		}
 		return nil
 	}
 	return root
+}
+
+// mayBeEmpty has the flags whose empty value is an ordinary one: no reason, and the first page.
+var mayBeEmpty = []string{"reason", "cursor"}
+
+// emptyFlags returns an error if flags were given an empty value: --id "$ORDER" without the
+// variable must not start an instance with an ID that is made up. [settings.Read] checks the flags
+// of settings.
+func emptyFlags(flags *pflag.FlagSet) error {
+	var errs []error
+	flags.Visit(func(f *pflag.Flag) {
+		if _, isSetting := f.Value.(*said); isSetting || slices.Contains(mayBeEmpty, f.Name) {
+			return
+		}
+		empty := f.Value.String() == ""
+		if list, is := f.Value.(pflag.SliceValue); is {
+			empty = !slices.ContainsFunc(list.GetSlice(), func(v string) bool { return v != "" })
+		}
+		if empty {
+			errs = append(errs, settings.EmptyFlag(f.Name))
+		}
+	})
+	if len(errs) > 0 {
+		return usageError{errors.Join(errs...)}
+	}
+	return nil
 }
 
 func exitCodes() *cobra.Command {

@@ -111,7 +111,7 @@ func (r *Reading) split(table []Setting, args []string) (values map[string][]str
 		case name == "config" && hasValue && value != "":
 			r.file = value
 			continue
-		case name == "config" && !hasValue && i+1 < len(args):
+		case name == "config" && !hasValue && i+1 < len(args) && args[i+1] != "":
 			i++
 			r.file = args[i]
 			continue
@@ -133,9 +133,19 @@ func (r *Reading) split(table []Setting, args []string) (values map[string][]str
 			i++
 			value = args[i]
 		}
+		if strings.TrimSpace(value) == "" { // most likely a variable of a shell that is not set
+			problems = append(problems, EmptyFlag(name))
+			continue
+		}
 		values[name] = append(values[name], value)
 	}
 	return values, problems
+}
+
+// EmptyFlag is the error of a flag with an empty value. It would mean the same as no flag, which is
+// not what the operator has typed.
+func EmptyFlag(name string) error {
+	return fmt.Errorf("--%s: the value is empty; give it a value, or leave the flag out", name)
 }
 
 // meant names the flag that the operator may have meant, perhaps by the name of its variable.

@@ -83,6 +83,19 @@ func TestAFlagWinsOverAVariableWhichWinsOverWhatThereWas(t *testing.T) {
 	}
 }
 
+// An empty variable is not set, but an empty flag is an error: the program must not connect to the
+// default servers because a variable of the shell is not set.
+func TestAnEmptyFlagIsAnError(t *testing.T) {
+	for _, args := range [][]string{{"--nats", ""}, {"--nats="}, {"--nats", " "},
+		{"--nats", "", "--nats", "nats://a"}} {
+		c := app.Defaults(app.Worker)
+		_, problems := settings.Read(&c, settings.For(settings.Worker), args, environment("RONDO_TAGS", ""))
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), "--nats: the value is empty") {
+			t.Errorf("%q: %v", args, problems)
+		}
+	}
+}
+
 func TestSizesAndDurations(t *testing.T) {
 	c := app.Defaults(app.Orchestrator)
 	for _, v := range []struct{ name, value, want string }{
