@@ -37,6 +37,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("POSTGRES", postgres)
 			e.Setenv("HOSTILE", "\x1b]0;PWNED\a\x1b[31mred\r\u202efake\nstatus         completed")
+			e.Setenv("LONG", strings.Repeat("x", 300))
+			e.Setenv("LINES", "a\nb")
+			e.Setenv("LATIN1", "m\xfcll")
 			e.Setenv("C1", `{"sku":"chair","cents":4500,"card":"1111","ship_to":"`+"\u009b"+`31mBremen"}`)
 			e.Setenv("APPROVAL", `{"by":"`+"\u009b31m\u202e"+`","ok":false}`)
 			return nil

@@ -166,6 +166,9 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 			return err
 		}
 		s.ID, s.Orchestration, s.Overlap = args[0], args[1], client.Overlap(overlap)
+		if err := s.Check(); err != nil {
+			return usageError{err}
+		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			if !unchecked {
 				if err := c.checkStart(ctx, s); err != nil {

@@ -80,13 +80,16 @@ exits with 4. --on-conflict says otherwise:
 		if err != nil {
 			return err
 		}
+		if err := orchestration.CheckStart(args[0], input, c.now(), opts...); err != nil {
+			return usageError{err}
+		}
 		usual := patience
 		if f.wait {
 			usual = 0
 		}
 		return c.connected(cmd, usual, func(ctx context.Context) error {
 			if f.delay > 0 || f.at != "" { // it is decided when it is due
-				return c.startOne(ctx, args[0], input, f.wait, opts)
+				return c.startOne(ctx, args[0], f.version, input, f.wait, opts)
 			}
 			return c.startDecided(ctx, args[0], input, &f, opts)
 		})
@@ -139,13 +142,13 @@ func (f *starting) options() (opts []orchestration.StartOption, err error) {
 	return opts, nil
 }
 
-func (c startCommands) startOne(ctx context.Context, name string, input codec.Payload, wait bool,
+func (c startCommands) startOne(ctx context.Context, name, version string, input codec.Payload, wait bool,
 	opts []orchestration.StartOption) error {
 	started, err := c.client.Start(ctx, name, input, opts...)
 	if err != nil {
 		return err
 	}
-	c.warnUnknown(ctx, name)
+	c.warnUnknown(ctx, name, version)
 	return c.begun(ctx, started, wait, orchestration.Receipt{})
 }
 
@@ -160,7 +163,7 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 			opts = append(opts, orchestration.ID(id))
 		}
 	}
-	known, answered := c.warnUnknown(ctx, name)
+	known, answered := c.warnUnknown(ctx, name, f.version)
 	if answered && !known && f.conflict != "reject" {
 		return c.startUndecided(ctx, name, input, f, opts)
 	}
@@ -254,20 +257,26 @@ type start struct {
 	Status  string `json:"status,omitempty"`
 }
 
-// warnUnknown warns if no orchestrator has the code of an orchestration: its name may be misspelt.
-// It reports whether one has the code, and whether any answered.
-func (c startCommands) warnUnknown(ctx context.Context, name string) (known, answered bool) {
-	versions, err := c.registered(ctx)
+// warnUnknown warns if no orchestrator has the code of an orchestration, or of the version of it
+// unless that is "": they may be misspelt. It reports whether one has the code, and whether any
+// answered.
+func (c startCommands) warnUnknown(ctx context.Context, name, version string) (known, answered bool) {
+	all, err := c.registered(ctx)
 	if err != nil {
 		return false, false // it waits in NATS until there is one
 	}
-	names := slices.Sorted(maps.Keys(versions))
-	if slices.Contains(names, name) {
-		return true, true
+	versions, known := all[name]
+	switch {
+	case !known:
+		names := slices.Sorted(maps.Keys(all))
+		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n",
+			name, settings.DidYouMean(name, names), strings.Join(names, ", "))
+	case version != "" && !slices.Contains(versions, version):
+		known = false
+		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q version %s, so it waits for one that does; "+
+			"known are %s\n", name, version, strings.Join(versions, ", "))
 	}
-	fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n",
-		name, settings.DidYouMean(name, names), strings.Join(names, ", "))
-	return false, true
+	return known, true
 }
 
 // registered returns the versions of each orchestration that running orchestrators have. It is an

@@ -14,6 +14,7 @@ import (
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
 // Schedule starts an orchestration again and again. The broker does it, so that nothing has to run
@@ -94,23 +95,25 @@ func (s Schedules) Put(ctx context.Context, x Schedule) error {
 	}
 	stored, err := s.c.stored(x)
 	if err != nil {
-		return fmt.Errorf("schedule %q: %w", x.ID, err)
+		return err
 	}
 	return explainSchedule(x, b.PutSchedule(ctx, stored))
 }
 
-// stored checks a schedule and makes what the broker keeps of it.
-func (c *Client) stored(s Schedule) (broker.Schedule, error) {
+// Check returns what [Schedules.Put] refuses in a schedule: an invalid id, name, version, attribute,
+// cron or overlap, or too large an input. A broker may still refuse a cron.
+func (s Schedule) Check() error {
+	_, err := s.pattern()
+	return err
+}
+
+// pattern checks a schedule and returns the pattern that the broker takes.
+func (s Schedule) pattern() (string, error) {
 	pattern, _, err := parseCron(s.Cron, s.Zone)
-	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: codec.Canonical(s.Input),
-		Attributes: s.Attributes}
-	errs := []error{events.CheckChosenInstance(s.ID), events.CheckName("orchestration", s.Orchestration),
-		events.CheckAttributes(s.Attributes), err}
+	errs := []error{orchestration.CheckStart(s.Orchestration, nil, time.Time{}, orchestration.ID(s.ID),
+		orchestration.Version(s.Version), orchestration.Attributes(s.Attributes)), err}
 	switch s.Overlap {
-	case OverlapSkip, "":
-		start.Conflict = events.RestartFinished
-	case OverlapReplace:
-		start.Conflict = events.ReplaceRunning
+	case OverlapSkip, OverlapReplace, "":
 	case OverlapEach:
 		errs = append(errs, events.CheckInstance(query.EachInstance(s.ID, time.Unix(0, 0))))
 	default:
@@ -122,7 +125,25 @@ func (c *Client) stored(s Schedule) (broker.Schedule, error) {
 			"keep the data in a store and pass a reference to it"))
 	}
 	if err := errors.Join(errs...); err != nil {
+		return "", fmt.Errorf("schedule %q: %w", s.ID, err)
+	}
+	return pattern, nil
+}
+
+// stored checks a schedule and makes what the broker keeps of it.
+func (c *Client) stored(s Schedule) (broker.Schedule, error) {
+	pattern, err := s.pattern()
+	if err != nil {
 		return broker.Schedule{}, err
+	}
+	start := &events.Start{Orchestration: s.Orchestration, Version: s.Version, Input: codec.Canonical(s.Input),
+		Attributes: s.Attributes}
+	switch s.Overlap {
+	case OverlapReplace:
+		start.Conflict = events.ReplaceRunning
+	case OverlapEach:
+	default:
+		start.Conflict = events.RestartFinished
 	}
 	w, err := c.encode(events.Message{Instance: s.ID, Content: start})
 	if err != nil {

@@ -67,6 +67,27 @@ func TestStartTellsEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// CheckStart refuses what a start refuses, and nothing else.
+func TestCheckStart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		opts []orchestration.StartOption
+		want string
+	}{
+		{"orders", nil, ""},
+		{"orders", []orchestration.StartOption{orchestration.RequestID("r"), orchestration.Version("1.0.0")}, ""},
+		{"", nil, "orchestration name: it is empty"},
+		{"orders", []orchestration.StartOption{orchestration.ID("")}, "instance id: it is empty"},
+		{"orders", []orchestration.StartOption{orchestration.RequestID("a\nb")}, "instance id"},
+		{"orders", []orchestration.StartOption{orchestration.Version("9")}, "not a semantic version"},
+	} {
+		err := orchestration.CheckStart(c.name, nil, time.Time{}, c.opts...)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q %v: %v, want %q", c.name, c.opts, err, c.want)
+		}
+	}
+}
+
 func TestStartSaysWhatTheOptionsSay(t *testing.T) {
 	attributes := map[string]string{"customer": "ann"}
 	for name, c := range map[string]struct {

@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,19 @@ func (o *startOptions) onConflict() events.StartConflict {
 		return events.RejectExisting // nor are the messages for it
 	}
 	return o.conflict
+}
+
+// CheckStart returns what [StartInstance] would refuse in a start with these arguments: an invalid
+// name, id, version or attribute, too large an input, or too long a delay from now. It sends nothing.
+func CheckStart(name string, input codec.Payload, now time.Time, opts ...StartOption) error {
+	var o startOptions
+	for _, opt := range opts {
+		opt.start(&o)
+	}
+	if !o.idSet {
+		o.id = cmp.Or(o.messageID, "made-up") // as identify does
+	}
+	return o.check(name, input, now)
 }
 
 // messages are those that the start brings along.
