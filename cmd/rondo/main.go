@@ -55,7 +55,7 @@ const (
 	failed      = 1
 	misused     = 2 // nothing was done, because the arguments mean nothing
 	notFound    = 3 // there is no such instance, execution, schedule, worker or dead letter
-	ended       = 4 // the instance waited for, or to be started, has ended, but did not complete
+	ended       = 4 // the instance waited for, or to be started, has not completed, or is of another orchestration
 	unavailable = 5 // NATS cannot be reached, or no orchestrator answers, or none of them reaches its database
 	timeIsOver  = 6
 	violated    = 7 // check has found something
@@ -221,7 +221,7 @@ func exitCodes() *cobra.Command {
   1  it has failed
   2  the arguments or settings mean nothing; nothing was done
   3  there is no such instance, execution, schedule, worker or dead letter
-  4  what was waited for, or was to be started, has ended, but did not complete: it has failed, or was cancelled or terminated
+  4  what was waited for, or was to be started, has ended, but did not complete: it has failed, or was cancelled or terminated; or the id is taken by another orchestration
   5  NATS cannot be reached, or no orchestrator answers, or it does not reach its database
   6  the time is over (--timeout)
   7  rondo check has found violations`}
@@ -274,6 +274,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	var usage usageError
 	var exit endedError
 	var existed existedError
+	var other otherError
 	var drop dropped
 	var found violations
 	switch {
@@ -283,7 +284,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return violated, ""
 	case errors.As(err, &usage):
 		return misused, "`" + strings.TrimSpace(cmd.CommandPath()+" --help") + "` says more"
-	case errors.As(err, &exit), errors.As(err, &existed):
+	case errors.As(err, &exit), errors.As(err, &existed), errors.As(err, &other),
+		errors.Is(err, orchestration.ErrOtherOrchestration):
 		return ended, ""
 	case errors.Is(err, devdir.ErrNotRunning):
 		return unavailable, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"

@@ -45,8 +45,8 @@ orchestrator runs or not. With --wait, it waits until the instance has ended, an
 
 The input is checked: a missing one, or a field that the orchestration does not know, fails the instance at once (--ignore-unknown-fields accepts them).
 
-If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. If that one has ended and did not complete, this
-exits with 4. --on-conflict says otherwise:
+If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. If that one has ended and did not complete, or is of another
+orchestration, this exits with 4. --on-conflict says otherwise:
 
   use      keep the one that is there (this is what happens if nothing is said)
   reject   fail
@@ -149,7 +149,7 @@ func (c startCommands) startOne(ctx context.Context, name, version string, input
 		return err
 	}
 	c.warnUnknown(ctx, name, version)
-	return c.begun(ctx, started, wait, orchestration.Receipt{})
+	return c.begun(ctx, name, started, wait, orchestration.Receipt{})
 }
 
 // startDecided starts an instance and prints the decision of an orchestrator, if one decides soon.
@@ -164,6 +164,11 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 		}
 	}
 	known, answered := c.warnUnknown(ctx, name, f.version)
+	if answered && !known && f.id != "" && f.conflict == "use" {
+		if err := c.other(ctx, f.id, name); err != nil {
+			return err
+		}
+	}
 	if answered && !known && f.conflict != "reject" {
 		return c.startUndecided(ctx, name, input, f, opts)
 	}
@@ -188,7 +193,7 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 	case err != nil:
 		return err
 	}
-	return c.begun(ctx, started, f.wait, r)
+	return c.begun(ctx, name, started, f.wait, r)
 }
 
 // decidedWithin is for how long the decision about a start is waited for if an orchestrator knows
@@ -202,13 +207,19 @@ func (c startCommands) startUndecided(ctx context.Context, name string, input co
 	if err != nil {
 		return err
 	}
-	return c.begun(ctx, started, f.wait, orchestration.Receipt{})
+	return c.begun(ctx, name, started, f.wait, orchestration.Receipt{})
 }
 
 // begun prints which instance was started, or existed already. If wait is set, it waits for the
 // end.
-func (c startCommands) begun(ctx context.Context, started client.Started, wait bool, r orchestration.Receipt) error {
+func (c startCommands) begun(ctx context.Context, name string, started client.Started, wait bool,
+	r orchestration.Receipt) error {
 	existed := r.Reason == string(round.Exists)
+	if existed {
+		if err := c.other(ctx, started.ID, name); err != nil {
+			return err
+		}
+	}
 	if existed {
 		fmt.Fprintf(c.problems, "%s was there already (%s); nothing was started, and the input was not used; %s\n",
 			started.ID, r.Status, conflictHint(client.Status(r.Status)))
@@ -228,6 +239,21 @@ func (c startCommands) begun(ctx context.Context, started client.Started, wait b
 	}
 	return nil
 }
+
+// other returns an error if an instance that existed is of another orchestration than the one that
+// was to be started.
+func (c startCommands) other(ctx context.Context, id, name string) error {
+	i, err := c.client.Instances().Get(ctx, id)
+	if err != nil || (orchestration.Outcome{Orchestration: i.Name, Execution: i.Execution}).Of(id, name) == nil {
+		//lint:ignore nilerr the instance may be deleted meanwhile, and the wait finds it out, too
+		return nil
+	}
+	return otherError{fmt.Errorf("%s was there already, as %s (%s); nothing was started: choose another --id, or %s",
+		id, i.Name, i.Status, conflictHint(i.Status))}
+}
+
+// otherError says that the id of a start belongs to an instance of another orchestration.
+type otherError struct{ error }
 
 // conflictHint says how an instance is started in spite of one of its id.
 func conflictHint(s client.Status) string {
@@ -269,12 +295,13 @@ func (c startCommands) warnUnknown(ctx context.Context, name, version string) (k
 	switch {
 	case !known:
 		names := slices.Sorted(maps.Keys(all))
-		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; known are %s\n",
-			name, settings.DidYouMean(name, names), strings.Join(names, ", "))
+		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; "+
+			"known are %s\n", name, settings.DidYouMean(name, names), strings.Join(names, ", "))
 	case version != "" && !slices.Contains(versions, version):
 		known = false
 		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q version %s, so it waits for one that does; "+
-			"known are %s\n", name, version, strings.Join(versions, ", "))
+			"known are %s\n",
+			name, version, strings.Join(versions, ", "))
 	}
 	return known, true
 }

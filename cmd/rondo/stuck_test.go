@@ -277,3 +277,17 @@ func (w *watched) String() string {
 	defer w.mu.Unlock()
 	return w.text.String()
 }
+
+// TestStartOfAnotherOrchestration shows that the result of an instance that has the id is not taken
+// for the result of the start.
+func TestStartOfAnotherOrchestration(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, t.TempDir(), stuck(1))
+	d.say("start", "fails", "1", "--id", "x", "--wait")
+	for _, wait := range []string{"--wait", "--wait=false"} {
+		code, text := d.say("start", "naps", "1", "--id", "x", wait)
+		if code != ended || !strings.Contains(text, "x was there already, as fails (failed)") {
+			t.Errorf("it exits with %d:\n%s", code, text)
+		}
+	}
+}

@@ -13,13 +13,19 @@ import (
 // Started is an instance that was started by the name of its orchestration.
 type Started struct {
 	ID     string
+	name   string
 	start  string
 	client *Client
 }
 
-// Wait waits until the instance has ended.
+// Wait waits until the instance has ended. If the id belongs to an instance of another
+// orchestration, the error is [orchestration.ErrOtherOrchestration].
 func (s Started) Wait(ctx context.Context) (orchestration.Outcome, error) {
-	return s.client.Outcome(ctx, s.ID, s.start)
+	o, err := s.client.Outcome(ctx, s.ID, s.start)
+	if err == nil {
+		err = o.Of(s.ID, s.name)
+	}
+	return o, err
 }
 
 // Start starts an instance of an orchestration of which only the name is known. The input is taken
@@ -27,7 +33,7 @@ func (s Started) Wait(ctx context.Context) (orchestration.Outcome, error) {
 func (c *Client) Start(ctx context.Context, name string, input codec.Payload,
 	opts ...orchestration.StartOption) (Started, error) {
 	id, start, err := orchestration.StartInstance(ctx, c, name, codec.Canonical(input), opts...)
-	return Started{ID: id, start: start, client: c}, err
+	return Started{ID: id, name: name, start: start, client: c}, err
 }
 
 // Raise raises an event for the code that waits for it in an instance just then.

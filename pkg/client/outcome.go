@@ -47,7 +47,8 @@ func (w *ending) look(ctx context.Context, heard []query.Notification, ask bool)
 			// the notification may have been overtaken
 			ask = true
 		default:
-			w.outcome = orchestration.Outcome{Output: e.Output, Error: e.Error}
+			w.outcome = orchestration.Outcome{Output: e.Output, Error: e.Error, Orchestration: e.Name,
+				Execution: e.Execution}
 			return true, nil
 		}
 	}
@@ -71,7 +72,8 @@ func (w *ending) look(ctx context.Context, heard []query.Notification, ask bool)
 	if !info.Status.Ended() {
 		return false, nil
 	}
-	w.outcome = orchestration.Outcome{Output: info.Output, Error: info.Error}
+	w.outcome = orchestration.Outcome{Output: info.Output, Error: info.Error, Orchestration: info.Name,
+		Execution: info.Execution}
 	return true, info.Problem
 }
 

@@ -100,8 +100,8 @@ func (s Schedules) Put(ctx context.Context, x Schedule) error {
 	return explainSchedule(x, b.PutSchedule(ctx, stored))
 }
 
-// Check returns what [Schedules.Put] refuses in a schedule: an invalid id, name, version, attribute,
-// cron or overlap, or too large an input. A broker may still refuse a cron.
+// Check returns what [Schedules.Put] refuses in a schedule: an invalid id, name, version,
+// attribute, cron or overlap, or too large an input. A broker may still refuse a cron.
 func (s Schedule) Check() error {
 	_, err := s.pattern()
 	return err

@@ -48,6 +48,23 @@ func TestUseExisting(t *testing.T) {
 	})
 }
 
+// A start finds an instance of another orchestration: the result of that one is not its result.
+func TestStartFindsAnotherOrchestration(t *testing.T) {
+	policies(t, func(t *testing.T, s *system, c *client.Client) {
+		_, err := echo.Run(soon(t), c, "a", orchestration.ID("x"))
+		must(t, err)
+		if out, err := keeper.Run(soon(t), c, "b", orchestration.ID("x")); out != "" ||
+			!errors.Is(err, orchestration.ErrOtherOrchestration) {
+			t.Errorf("got %q, %v", out, err)
+		}
+		by, err := c.Start(soon(t), keeper.Name(), codec.Payload(`"b"`), orchestration.ID("x"))
+		must(t, err)
+		if _, err := by.Wait(soon(t)); !errors.Is(err, orchestration.ErrOtherOrchestration) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestRejectExisting(t *testing.T) {
 	policies(t, func(t *testing.T, s *system, c *client.Client) {
 		if s.mute.Load() || s.noReceipts.Load() {

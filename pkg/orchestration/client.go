@@ -69,11 +69,27 @@ type CustomStatus struct {
 type Outcome struct {
 	Output codec.Payload
 	Error  *failure.Error // nil if it completed
+	// Orchestration is the name of the orchestration that has ended, "" if it is not known.
+	// Execution is the number of its last execution: only from the second one on can the instance
+	// have been started as another orchestration, which has continued as this one.
+	Orchestration string
+	Execution     int64
+}
+
+// Of returns [ErrOtherOrchestration] if the instance was not started as the orchestration of this
+// name. It returns nil if that is not known.
+func (o Outcome) Of(instance, name string) error {
+	if o.Orchestration == "" || o.Orchestration == name || o.Execution != 1 {
+		return nil
+	}
+	return fmt.Errorf("%w: instance %q is of %q, not of %q; choose another id", ErrOtherOrchestration, instance,
+		o.Orchestration, name)
 }
 
 // Handle is an instance as seen from outside.
 type Handle[Out any] struct {
 	ID     string
+	name   string // of the orchestration
 	start  string // the start message, if an instance that was there before does not count
 	client Client
 }
@@ -81,11 +97,15 @@ type Handle[Out any] struct {
 // Wait waits until the instance has ended and gives its result. The error is what the instance
 // failed with (a [failure.Error]), or why waiting for it failed. An instance that was cancelled may
 // have both: the error, and what its code has returned (without an error of its own: what stands
-// beside one is dropped, as usual in Go).
+// beside one is dropped, as usual in Go). If the id belongs to an instance of another
+// orchestration, the error is [ErrOtherOrchestration].
 func (h Handle[Out]) Wait(ctx context.Context) (Out, error) {
 	var out Out
 	o, err := h.client.Outcome(ctx, h.ID, h.start)
 	if err != nil {
+		return out, err
+	}
+	if err := o.Of(h.ID, h.name); err != nil {
 		return out, err
 	}
 	if o.Error != nil {

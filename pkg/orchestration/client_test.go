@@ -161,6 +161,29 @@ func TestWaitGivesOutputOrError(t *testing.T) {
 	}
 }
 
+// The id may belong to an instance of another orchestration, whose result is no result here. A
+// later execution may have another name, because one orchestration can continue as another.
+func TestWaitRefusesAnotherOrchestration(t *testing.T) {
+	w := &wire{outcomes: map[string]orchestration.Outcome{
+		"own":       {Output: codec.Payload(`"out"`), Orchestration: subject.Name(), Execution: 1},
+		"continued": {Output: codec.Payload(`"out"`), Orchestration: "mail", Execution: 2},
+		"other":     {Output: codec.Payload(`"out"`), Orchestration: "mail", Execution: 1},
+		"failed":    {Error: &failure.Error{Message: "none left"}, Orchestration: "mail", Execution: 1},
+	}}
+	for _, id := range []string{"own", "continued"} {
+		if out, err := subject.Handle(w, id).Wait(t.Context()); out != "out" || err != nil {
+			t.Errorf("%s: %q, %v", id, out, err)
+		}
+	}
+	for _, id := range []string{"other", "failed"} {
+		out, err := subject.Handle(w, id).Wait(t.Context())
+		if out != "" || !errors.Is(err, orchestration.ErrOtherOrchestration) {
+			t.Errorf("%s: %q, %v", id, out, err)
+		}
+		mustSay(t, err, `instance "`+id+`" is of "mail", not of "`+subject.Name()+`"`)
+	}
+}
+
 func TestHandleSteers(t *testing.T) {
 	w := &wire{}
 	h := subject.Handle(w, "i")

@@ -136,7 +136,7 @@ func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ..
 	input, err := c.Codec().Encode(in)
 	id, start, err := StartInstance(ctx, c, d.name, input,
 		append([]StartOption{failedOption{err}, IgnoreUnknownFields()}, opts...)...)
-	return Handle[Out]{ID: id, start: start, client: c}, err
+	return Handle[Out]{ID: id, name: d.name, start: start, client: c}, err
 }
 
 // Run starts an instance from outside and waits for its result.
@@ -151,7 +151,7 @@ func (d Definition[In, Out]) Run(ctx context.Context, c Client, in In, opts ...S
 
 // Handle gives the handle of an instance that was started elsewhere.
 func (d Definition[In, Out]) Handle(c Client, id string) Handle[Out] {
-	return Handle[Out]{ID: id, client: c}
+	return Handle[Out]{ID: id, name: d.name, client: c}
 }
 
 // failed is a future that fails at once.

@@ -34,6 +34,10 @@ var ErrNoValue = errors.New("it has ended without this value")
 // id: see [RejectExisting].
 var ErrExists = errors.New("an instance of this id exists already")
 
+// ErrOtherOrchestration is what errors.Is can ask of the error of a wait for the result of an
+// instance that is of another orchestration than the handle.
+var ErrOtherOrchestration = errors.New("the id belongs to another orchestration")
+
 // ExistsError says which instance was in the way of a start. It is [ErrExists].
 type ExistsError struct {
 	Instance string

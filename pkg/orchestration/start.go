@@ -122,7 +122,8 @@ func (o *startOptions) onConflict() events.StartConflict {
 }
 
 // CheckStart returns what [StartInstance] would refuse in a start with these arguments: an invalid
-// name, id, version or attribute, too large an input, or too long a delay from now. It sends nothing.
+// name, id, version or attribute, too large an input, or too long a delay from now. It sends
+// nothing.
 func CheckStart(name string, input codec.Payload, now time.Time, opts ...StartOption) error {
 	var o startOptions
 	for _, opt := range opts {

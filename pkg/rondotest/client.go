@@ -55,7 +55,8 @@ func (o *outside) Outcome(ctx context.Context, id, start string) (orchestration.
 		return orchestration.Outcome{}, err
 	}
 	row := o.system.store.instances[id].row
-	return orchestration.Outcome{Output: row.Output, Error: row.Error}, nil
+	return orchestration.Outcome{Output: row.Output, Error: row.Error, Orchestration: row.Name,
+		Execution: row.Execution}, nil
 }
 
 // ReadValue implements [orchestration.Client]. It reads what the store has, and lets nothing run.

@@ -71,6 +71,19 @@ func TestStartOptions(t *testing.T) {
 	}
 }
 
+func TestWaitRefusesAnotherOrchestration(t *testing.T) {
+	env := rondotest.New(t, greeter.Bind(greet))
+	_, err := greeter.Start(t.Context(), env, "hello", orchestration.ID("x"), orchestration.WithMessage(names, "ann"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := orchestration.Define[string, string]("other")
+	if out, err := other.Run(t.Context(), env, "", orchestration.ID("x")); out != "" ||
+		!errors.Is(err, orchestration.ErrOtherOrchestration) {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
 func TestDeliverTellsWhatBecameOfIt(t *testing.T) {
 	env := rondotest.New(t, greeter.Bind(greet))
 	m := events.Message{ID: "m", Instance: "nobody", Content: &events.EventRaised{Name: "knock"}}
