@@ -16,6 +16,7 @@ import (
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -312,6 +313,47 @@ func TestReplayEachHaltsAtOnce(t *testing.T) {
 	s.say(events.Message{ID: "e", Instance: "i",
 		Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"x"`)}})
 	s.reaches("i", events.KindSuspended)
+}
+
+// TestReplayEachHaltsAtOtherData: with a replay before each round, code that does the same with
+// other data is halted too, if this process has recorded the data. Another process may have had
+// other code: what it recorded stands.
+func TestReplayEachHaltsAtOtherData(t *testing.T) {
+	t.Parallel()
+	odd := orchestration.Define[string, string]("odd")
+	var runs atomic.Int64
+	s := newSystem(t, openSQLite(t), odd.Bind(func(ctx *orchestration.Context, _ string) (string, error) {
+		run := runs.Add(1)
+		for {
+			shapeTotal.Set(ctx, int(run))
+			if _, err := approval.Wait(ctx); err != nil {
+				return "", err
+			}
+		}
+	}))
+	each := func(c *orchestrator.Config) { c.Memory.ReplayEach = true }
+	raise := func(id string) {
+		s.say(events.Message{ID: id, Instance: "i",
+			Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"x"`)}})
+	}
+	v := s.orchestrate(each)
+	s.start("odd", "i", "")
+	s.reaches("i", events.KindEventAwaited)
+	if err := v.end(); err != nil {
+		t.Fatal(err)
+	}
+	s.orchestrate(each)
+	raise("a")
+	s.reaches("i", events.KindEventReceived) // and waits again: one turn
+	raise("b")
+	s.reaches("i", events.KindSuspended)
+	x, err := s.store.Instance(t.Context(), "i")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := x.Error; e == nil || e.Kind != failure.Nondeterminism || e.Type != failure.ChangedData || e.Event <= 3 {
+		t.Errorf("it is %s with %+v", x.Status, e)
+	}
 }
 
 // TestAHaltedInstanceGoesOnWithCodeThatFits: a halted instance goes on once fitting code is

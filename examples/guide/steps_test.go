@@ -95,7 +95,36 @@ func TestChanceOfItsOwn(t *testing.T) {
 	want(t, "faults", len(env.Faults()), 1)
 }
 
-// TestOtherDataIsAWarning has a clock in the input of an activity.
+// failing keeps the errors of a test that is meant to fail.
+type failing struct {
+	*testing.T
+	errors []string
+}
+
+func (f *failing) Errorf(format string, args ...any) {
+	f.errors = append(f.errors, fmt.Sprintf(format, args...))
+}
+
+// TestOtherDataFailsATest has a clock in the input of an activity.
+func TestOtherDataFailsATest(t *testing.T) {
+	clock, f := 0, &failing{T: t}
+	env := rondotest.New(f, rondotest.Cold(), Price.Bind(priced),
+		Raffle.Bind(func(ctx *orchestration.Context, _ []string) (Prize, error) {
+			clock++
+			n, err := Price.Call(ctx, fmt.Sprint(clock))
+			return Prize{Number: fmt.Sprint(n)}, err
+		}))
+	if _, err := Raffle.Run(t.Context(), env, nil, orchestration.ID("raffle-1")); err == nil {
+		t.Error("it has completed")
+	}
+	wantList(t, "errors", f.errors, `rondotest: the code of raffle 1.0.0 gives other data than before, and was not changed: instance "raffle-1", event 2:
+  history has  activity "price" with "1"
+  the code did activity "price" with "2"
+It reads a clock, a random number, a map's order or something outside; use ctx.Now, ctx.Rand, sorted keys, a step or an activity.
+If that is meant: rondotest.AllowChangedData()`)
+}
+
+// TestOtherDataIsAWarning allows it.
 func TestOtherDataIsAWarning(t *testing.T) {
 	clock := 0
 	code := Raffle.Bind(func(ctx *orchestration.Context, _ []string) (Prize, error) {
@@ -103,7 +132,7 @@ func TestOtherDataIsAWarning(t *testing.T) {
 		n, err := Price.Call(ctx, fmt.Sprint(clock))
 		return Prize{Number: fmt.Sprint(n)}, err
 	})
-	env := virtual(t, Price.Bind(priced), code)
+	env := virtual(t, Price.Bind(priced), code, rondotest.AllowChangedData())
 	_, err := Raffle.Run(t.Context(), env, nil, orchestration.ID("raffle-1"))
 	must(t, err)
 	wantList(t, "warnings", env.Warnings(),

@@ -54,11 +54,16 @@ const (
 	TimeoutScheduleToClose = "schedule_to_close"
 )
 
+// ChangedData is the type of a Nondeterminism error of code that does what history says, but with
+// other data than the same code gave before.
+const ChangedData = "changed_data"
+
 // Error is an error as history and messages hold it. It is also what orchestration code gets:
 // errors.As finds it, and errors.Is compares kinds (and types, where the target has one).
 type Error struct {
 	Kind Kind `json:"kind"`
-	// Type is a word for programs: the author's own ("card_declined"), or which timeout it was.
+	// Type is a word for programs: the author's own ("card_declined"), which timeout it was, or
+	// [ChangedData].
 	Type    string `json:"type,omitempty"`
 	Message string `json:"message"`
 	// Source says whose error it is: `activity "charge"`.

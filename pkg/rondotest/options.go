@@ -20,10 +20,12 @@ type Part = orchestration.Part
 type settings struct {
 	config round.Config
 	cold   bool
-	chaos  *chaos
-	trace  io.Writer
-	log    *slog.Logger
-	start  *time.Time // where the next deployment sets the clock; nil: it stays
+	// changed lets the same code give other data than before.
+	changed bool
+	chaos   *chaos
+	trace   io.Writer
+	log     *slog.Logger
+	start   *time.Time // where the next deployment sets the clock; nil: it stays
 }
 
 func (s *settings) codec() codec.Codec {
@@ -49,6 +51,11 @@ func StartAt(t time.Time) Part {
 		s.start = &at
 	})
 }
+
+// AllowChangedData lets a test pass whose code gives a call other data in a replay than it was
+// recorded with. In an environment, the recorded data stands, and [Env.Warnings] names the call.
+// [Replay] passes if the code does the same things with other data.
+func AllowChangedData() Part { return option(func(s *settings) { s.changed = true }) }
 
 // UseCodec sets the codec.
 func UseCodec(c codec.Codec) Part { return option(func(s *settings) { s.config.Codec = c }) }

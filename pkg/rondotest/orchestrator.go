@@ -43,7 +43,11 @@ func (o *orchestrator) decide(in *instance, batch []*envelope) (again []*envelop
 		in.forget()
 	}
 	if in.live == nil {
-		in.live = round.New(&o.settings.config, in.known())
+		known := in.known()
+		if !o.settings.changed {
+			known.Own = in.own()
+		}
+		in.live = round.New(&o.settings.config, known)
 	}
 	in.live.Remember(in.former)
 	turn := in.live.Decide(inboxOf(batch, o.queue.now), o.queue.now)
@@ -112,7 +116,7 @@ func (o *orchestrator) follow(in *instance, turn round.Turn, lost bool) {
 			o.runStep(in.id, s)
 		}
 	}
-	o.report.add(in.id, turn)
+	o.report.add(in, turn)
 	o.logs(in.id, turn.Logs)
 }
 

@@ -1,6 +1,7 @@
 package rondotest
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -26,6 +27,8 @@ type report struct {
 	faults   []*failure.Error
 	dead     []DeadLetter
 	ignored  []DeadLetter
+	changed  map[string]bool    // the events to which the same code has given other data
+	fail     func(text string)  // fails the test
 	decided  map[string]decided // messages that were taken, found to change nothing, or dead-lettered
 }
 
@@ -36,18 +39,27 @@ type decided struct {
 }
 
 // add takes what a turn of an instance shows.
-func (r *report) add(id string, turn round.Turn) {
+func (r *report) add(in *instance, turn round.Turn) {
 	for _, l := range turn.Logs {
 		r.logs = append(r.logs, l.Record)
 	}
 	r.told = append(r.told, turn.Emitted...)
 	for _, w := range turn.Warnings {
-		if w = id + ": " + w; !slices.Contains(r.warnings, w) { // each replay warns
+		if w = in.id + ": " + w; !slices.Contains(r.warnings, w) { // each replay warns
 			r.warnings = append(r.warnings, w)
 		}
 	}
-	if turn.Fault != nil {
-		r.faults = append(r.faults, turn.Fault)
+	f := turn.Fault
+	if f == nil {
+		return
+	}
+	r.faults = append(r.faults, f)
+	if f.Kind != failure.Nondeterminism || f.Type != failure.ChangedData {
+		return
+	}
+	if at := fmt.Sprintf("%s/%d/%d", in.id, in.row.Execution, f.Event); !r.changed[at] { // each replay finds it
+		r.changed[at] = true
+		r.fail(f.Message)
 	}
 }
 

@@ -30,7 +30,9 @@
 //
 // To see that the code replays, run the same test with [Cold], which forgets the instance before
 // every round, or with [Chaos], which also delivers twice, late and in another order, and crashes
-// between rounds. At the end of each test the histories are checked (see [Env.Check]).
+// between rounds. A replay that gives a call other data than it was recorded with fails the test,
+// unless the call was recorded before a [Env.Deploy], or [AllowChangedData] is set. At the end of
+// each test the histories are checked (see [Env.Check]).
 //
 // To see that tomorrow's code still fits yesterday's instances, export histories ([Env.Export], or
 // the command line from a real system) and [Replay] them in a test.
@@ -69,6 +71,9 @@ func New(t T, parts ...Part) *Env {
 	t.Helper()
 	e := &Env{t: t, outside: outside{system: newSystem(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}}
 	e.system.settings.log = logger(t, e.Now)
+	e.system.report.fail = func(text string) {
+		t.Errorf("rondotest: %s\nIf that is meant: rondotest.AllowChangedData()", text)
+	}
 	e.Deploy(parts...)
 	t.Cleanup(func() {
 		e.Close()
@@ -108,6 +113,7 @@ func (e *Env) Deploy(parts ...Part) {
 	}
 	s.settings.config.Code, s.workers.bound = code, d.workers
 	s.forgetAll()
+	s.store.each(func(in *instance) { in.deployed = in.row.RowVersion() })
 	s.queue.unpark()
 }
 

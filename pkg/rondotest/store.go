@@ -25,6 +25,8 @@ type instance struct {
 	values  map[string]codec.Payload
 	sweep   bool // it has crashed: look after it at its wake-up time
 	former  *round.Former
+	// deployed is how the instance was when the code was deployed that runs now.
+	deployed round.RowVersion
 }
 
 func (in *instance) forget() {
@@ -37,6 +39,14 @@ func (in *instance) forget() {
 // known is what the store gives.
 func (in *instance) known() round.Known {
 	return round.Known{Instance: in.id, Row: in.row, History: slices.Clone(in.history[in.row.Execution])}
+}
+
+// own is the first event of the current execution that the code has recorded that runs now.
+func (in *instance) own() int64 {
+	if d := in.deployed; d.Incarnation == in.row.Incarnation && d.Execution == in.row.Execution {
+		return d.LastEvent + 1
+	}
+	return 1
 }
 
 // recall reads what former executions have taken in.

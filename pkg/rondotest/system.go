@@ -30,7 +30,7 @@ func newSystem(now time.Time) *system {
 	s := &system{
 		queue:  queue{now: now, purged: make(map[string]int)},
 		jobs:   jobQueues{digests: make(map[string]string), items: make(map[string][]jobpush.Pushed)},
-		report: report{decided: make(map[string]decided)},
+		report: report{decided: make(map[string]decided), changed: make(map[string]bool)},
 	}
 	s.settings.config.MaxAttempts = 1000 // chaos crashes more often than reality
 	s.settings.config.ShowPayloads, s.settings.config.CheckGoroutines = true, true

@@ -14,6 +14,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/rondotest"
+	"github.com/rondo-run/rondo/pkg/round"
 )
 
 // This file tests what an environment does as a system does it.
@@ -123,10 +124,14 @@ func TestLastDelayedStartCounts(t *testing.T) {
 	}
 }
 
-// logT keeps logged lines.
+// logT keeps logged lines and errors.
 type logT struct {
 	*testing.T
-	lines []string
+	lines, errors []string
+}
+
+func (t *logT) Errorf(format string, args ...any) {
+	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
 func (t *logT) Logf(format string, args ...any) {
@@ -210,4 +215,94 @@ func TestWarningsComeOnce(t *testing.T) {
 	if w := env.Warnings(); len(w) != 1 || !strings.Contains(w[0], "was recorded with") {
 		t.Errorf("the warnings are %q", w)
 	}
+}
+
+// TestSameCodeWithOtherDataFails: without a deployment between the two, an input that changes from
+// replay to replay is a fault of the code. It fails the test once, unless the test allows it.
+func TestSameCodeWithOtherDataFails(t *testing.T) {
+	step := activity.Define[string, string]("step")
+	o := orchestration.Define[int, []string]("o")
+	echo := step.Bind(func(_ context.Context, s string) (string, error) { return s, nil })
+	odd := func(runs *int) rondotest.Part { // stands for the order of a map
+		return o.Bind(func(ctx *orchestration.Context, calls int) (all []string, err error) {
+			*runs++
+			run := *runs
+			for i := range calls {
+				s, err := step.Call(ctx, fmt.Sprintf("run %d, call %d", run, i))
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, s)
+				if err := ctx.Sleep(time.Hour); err != nil {
+					return nil, err
+				}
+			}
+			return all, nil
+		})
+	}
+	want := `rondotest: the code of o 1.0.0 gives other data than before, and was not changed: instance "i", event 2:
+  history has  activity "step" with "run 1, call 0"
+  the code did activity "step" with "run 2, call 0"
+It reads a clock, a random number, a map's order or something outside; use ctx.Now, ctx.Rand, sorted keys, a step or an activity.
+If that is meant: rondotest.AllowChangedData()`
+	t.Run("halted", func(t *testing.T) {
+		log, runs := &logT{T: t}, 0
+		env := rondotest.New(log, odd(&runs), echo, rondotest.Cold())
+		h, err := o.Start(t.Context(), env, 2, orchestration.ID("i"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		env.Settle()
+		for range 3 { // each replay finds it
+			if err := h.Cancel(t.Context(), "enough"); err != nil {
+				t.Fatal(err)
+			}
+			env.Settle()
+		}
+		if !slices.Equal(log.errors, []string{want}) {
+			t.Errorf("the errors are %q", log.errors)
+		}
+		if in, _ := env.Instance("i"); in.Status != string(round.Halted) {
+			t.Errorf("it is %s", in.Status)
+		}
+	})
+	t.Run("allowed", func(t *testing.T) {
+		runs := 0
+		env := rondotest.New(t, odd(&runs), echo, rondotest.Cold(), rondotest.AllowChangedData())
+		if _, err := o.Run(t.Context(), env, 2); err != nil {
+			t.Fatal(err)
+		}
+		if w := env.Warnings(); len(w) == 0 || !strings.Contains(w[0], "was recorded with") {
+			t.Errorf("the warnings are %q", w)
+		}
+	})
+	t.Run("after a deployment", func(t *testing.T) {
+		log, runs := &logT{T: t}, 0
+		env := rondotest.New(log, odd(&runs), echo)
+		h, err := o.Start(t.Context(), env, 1, orchestration.ID("i"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		env.Settle()
+		env.Deploy(odd(&runs), echo, rondotest.Cold())
+		if _, err := h.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if w := env.Warnings(); len(w) != 1 || len(log.errors) > 0 {
+			t.Errorf("the warnings are %q, the errors %q", w, log.errors)
+		}
+	})
+	t.Run("recorded after a deployment", func(t *testing.T) {
+		log, runs := &logT{T: t}, 0
+		env := rondotest.New(log, odd(&runs), echo)
+		if _, err := o.Start(t.Context(), env, 2, orchestration.ID("i")); err != nil {
+			t.Fatal(err)
+		}
+		env.Settle()
+		env.Deploy(odd(&runs), echo, rondotest.Cold())
+		env.Advance(time.Hour)
+		if len(log.errors) != 1 || !strings.Contains(log.errors[0], `history has  activity "step" with "run 2, call 1"`) {
+			t.Errorf("the errors are %q", log.errors)
+		}
+	})
 }

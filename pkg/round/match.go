@@ -21,8 +21,8 @@ func (x *execution) matchNext(said events.Fact) (effects, bool) {
 		if difference == "" {
 			_, eff := x.next()
 			x.playback.matched = e
-			x.noteChange(e, said)
-			return eff, x.unreadable == nil
+			x.fault = x.noteChange(e, said)
+			return eff, x.unreadable == nil && x.fault == nil
 		}
 		if _, ok := e.Fact.(*events.Patched); !ok {
 			x.misfitAt(e, said)
@@ -253,16 +253,30 @@ func quote(s string) string { return strconv.Quote(s) }
 
 // noteChange warns when the code does the same thing as before with other data. That is allowed,
 // because code may change, but it can also be a sign of a clock or a random number where none
-// should be.
-func (r *recorder) noteChange(e events.Event, said events.Fact) {
+// should be. If the code is known to be the same, there is no other cause, and it is a fault.
+func (r *recorder) noteChange(e events.Event, said events.Fact) *failure.Error {
 	before, now := data(e.Fact), data(said)
 	if bytes.Equal(before, now) || !json.Valid(before) || !json.Valid(now) {
-		return // other payloads may be encrypted, and differ each time
+		return nil // other payloads may be encrypted, and differ each time
 	}
-	show := events.Digest[codec.Payload] // warnings are logged, and data is not
+	show := events.Digest[codec.Payload] // warnings and faults are logged, and data is not
 	if r.config.ShowPayloads {
 		show = short
 	}
-	r.warn(fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
-		e.ID, Describe(e.Fact), show(before), show(now)))
+	what, was, is := Describe(e.Fact), show(before), show(now)
+	if r.own == 0 || e.ID < r.own {
+		r.warn(fmt.Sprintf("event %d: %s was recorded with %s, the code now gives %s; what was recorded stands",
+			e.ID, what, was, is))
+		return nil
+	}
+	was, is = what+" with "+was, what+" with "+is
+	return &failure.Error{
+		Kind: failure.Nondeterminism, Type: failure.ChangedData, NonRetryable: true, Event: e.ID,
+		Expected: was, Got: is,
+		Message: fmt.Sprintf("the code of %s %s gives other data than before, and was not changed: "+
+			"instance %s, event %d:\n  history has  %s\n  the code did %s\n"+
+			"It reads a clock, a random number, a map's order or something outside; use ctx.Now, ctx.Rand, "+
+			"sorted keys, a step or an activity.",
+			r.ledger.info.Name, r.ledger.info.Version, quote(r.id), e.ID, was, is),
+	}
 }

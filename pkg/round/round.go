@@ -130,6 +130,10 @@ type Known struct {
 	// instance that has ended; a message that it took and that comes again is then not known to be
 	// the same.
 	History []events.Event
+	// Own is the first event of History that was recorded with the code that now replays it. The
+	// same code gives the same data, so from there other data halts the instance, as another call
+	// does. Zero: the code may have changed since, so other data is a warning.
+	Own int64
 	// Unreadable says why the history could not be read.
 	Unreadable error
 }

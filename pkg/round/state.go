@@ -13,13 +13,14 @@ type state struct {
 	id         string
 	row        *Row           // as stored, until the ledger has taken over
 	cold       []events.Event // the history, until it is read
+	own        int64          // see [Known.Own]
 	unreadable error          // why the history cannot be read
 	ledger     ledger
 }
 
 // newState makes the state of an instance of what the store knows.
 func newState(known Known) state {
-	s := state{id: known.Instance, unreadable: known.Unreadable}
+	s := state{id: known.Instance, unreadable: known.Unreadable, own: known.Own}
 	if known.Row.Status.Ended() {
 		s.unreadable = nil // it is read no more
 	}

@@ -151,17 +151,19 @@ type instances struct {
 	log     *slog.Logger
 
 	entries  map[string]*entry
-	owned    map[int]bool // partitions
-	draining bool         // the service ends, so that it keeps no instance
-	parked   *list.List   // entries that may be evicted, the one used last in front
-	alive    int          // entries with a live instance
-	weight   int64        // about how much memory those take
+	owned    map[int]bool         // partitions
+	draining bool                 // the service ends, so that it keeps no instance
+	parked   *list.List           // entries that may be evicted, the one used last in front
+	own      map[string]ownEvents // what this process has recorded, if each round replays it
+	alive    int                  // entries with a live instance
+	weight   int64                // about how much memory those take
 }
 
 func newInstances(limits instanceLimits, round *round.Config, steps stepRunner, wake func(instance string),
 	metrics *telemetry.RoundMetrics, log *slog.Logger) *instances {
 	return &instances{limits: limits, round: round, steps: steps, wake: wake, metrics: metrics, log: log,
-		entries: make(map[string]*entry), owned: make(map[int]bool), parked: list.New()}
+		entries: make(map[string]*entry), owned: make(map[int]bool), parked: list.New(),
+		own: make(map[string]ownEvents)}
 }
 
 // obtain returns the entry of an instance, and makes it if it is missing.
@@ -212,8 +214,47 @@ func (t *instances) has(stages ...stage) bool {
 	return false
 }
 
+// ownEvents are the events of an execution that this process has recorded, and so with the code
+// that it still has.
+type ownEvents struct {
+	incarnation string
+	execution   int64
+	first, last int64
+}
+
+// recorded notes which events a committed turn has recorded. Only with limits.none, since it takes
+// memory for each instance until that ends.
+func (t *instances) recorded(turn *round.Turn) {
+	n := len(turn.Executions)
+	if !t.limits.none || n == 0 {
+		return
+	}
+	if turn.Row.Status.Ended() {
+		delete(t.own, turn.Instance)
+		return
+	}
+	before := turn.Expected
+	o, known := t.own[turn.Instance]
+	if !known || n > 1 || o != (ownEvents{before.Incarnation, before.Execution, o.first, before.LastEvent}) {
+		o.first = turn.Executions[n-1].Events[0].ID
+	}
+	o.incarnation, o.execution, o.last = turn.Row.Incarnation, turn.Row.Execution, turn.Row.LastEvent
+	t.own[turn.Instance] = o
+}
+
+// firstOwn is [round.Known.Own] of a loaded instance: zero if another process has recorded its last
+// event.
+func (t *instances) firstOwn(k *round.Known) int64 {
+	o, known := t.own[k.Instance]
+	if !known || o != (ownEvents{k.Row.Incarnation, k.Row.Execution, o.first, k.Row.LastEvent}) {
+		return 0
+	}
+	return o.first
+}
+
 // hydrate gives an entry its instance, as it was loaded.
 func (t *instances) hydrate(e *entry, k round.Known) {
+	k.Own = t.firstOwn(&k)
 	e.live, e.known, e.fresh = round.New(t.round, k), knownOf(&k.Row), true
 	t.alive++
 	t.weigh(e)

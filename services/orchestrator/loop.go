@@ -433,6 +433,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 			e.known, e.fresh = knownOf(&d.turn.Row), false
 			d.committed, d.published, d.batch = x.at, x.published, len(x.decisions)
 			l.table.weigh(e)
+			l.table.recorded(&d.turn)
 			l.finish(d)
 			continue
 		}
