@@ -113,6 +113,9 @@ func (c *cli) run(ctx context.Context, args []string) int {
 		err = fmt.Errorf("instance %q is already there (%s)", there.Instance,
 			cmp.Or(there.Status, "its status is unknown"))
 	}
+	if errors.Is(err, broker.ErrNoStream) {
+		err = fmt.Errorf("no stream of NATS takes messages with the prefix %q", c.settings.prefix)
+	}
 	fmt.Fprintf(c.problems, "%s: %s\n", command.CommandPath(), printable.Below(err.Error(), "  "))
 	if hint != "" {
 		fmt.Fprintln(c.problems, hint)
@@ -222,7 +225,7 @@ func exitCodes() *cobra.Command {
   2  the arguments or settings mean nothing; nothing was done
   3  there is no such instance, execution, schedule, worker or dead letter
   4  what was waited for, or was to be started, has ended, but did not complete: it has failed, or was cancelled or terminated; or the id is taken by another orchestration
-  5  NATS cannot be reached, or no orchestrator answers, or it does not reach its database
+  5  NATS cannot be reached, or has no streams of this prefix, or no orchestrator answers, or it does not reach its database
   6  the time is over (--timeout)
   7  rondo check has found violations`}
 }
@@ -303,6 +306,9 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return notFound, "`rondo workers` lists those that answer"
 	case errors.Is(err, broker.ErrNoLetter):
 		return notFound, "`rondo deadletters` lists what there is"
+	case errors.Is(err, broker.ErrNoStream):
+		return unavailable, "more time does not help: is --prefix that of the system? If it is, `migrate --streams`, " +
+			"or an orchestrator that starts, creates the streams"
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeIsOver, "--timeout gives it more time"
 	case isAway(err):

@@ -41,6 +41,8 @@ type connection struct {
 	said  []string // flags, as arguments
 	dir   string
 	print bool
+	// prefix is that of the subjects, when a command has connected.
+	prefix string
 
 	forDatabase settings.Setting // of the one command that reads the database itself
 }
@@ -164,6 +166,7 @@ func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx con
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
+	c.settings.prefix = config.Streams.Prefix
 	n := brokerConfig(&config)
 	n.Setup, n.Name, n.Logger = natsbroker.Use, "rondo "+cmd.Name(), slog.New(slog.DiscardHandler)
 	dial, cancel := context.WithTimeout(ctx, dialFor)

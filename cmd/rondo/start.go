@@ -172,6 +172,15 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 	if answered && !known && f.conflict != "reject" {
 		return c.startUndecided(ctx, name, input, f, opts)
 	}
+	if !answered && f.wait && f.conflict != "reject" {
+		// Waiting would not end if no stream takes the start. It is stored once, with what follows.
+		stored, cancel := context.WithTimeout(ctx, patience)
+		_, err := c.client.Start(stored, name, input, opts...)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
 	var r orchestration.Receipt
 	soon := ctx
 	if !f.wait && f.conflict != "reject" { // otherwise there is nothing to do before it is decided

@@ -291,3 +291,18 @@ func TestStartOfAnotherOrchestration(t *testing.T) {
 		}
 	}
 }
+
+// TestAPrefixWithoutStreamsIsNamed shows that a command does not ask for more time if no stream
+// takes its messages.
+func TestAPrefixWithoutStreamsIsNamed(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, t.TempDir(), stuck(1))
+	for _, args := range [][]string{{"start", "naps", "1"}, {"start", "naps", "1", "--wait"}, {"cancel", "x"}} {
+		code, text := d.say(append(args, "--prefix", "shop", "--timeout", "4s")...)
+		if code != unavailable || strings.Contains(text, "--timeout") ||
+			!strings.Contains(text, `no stream of NATS takes messages with the prefix "shop"`) ||
+			!strings.Contains(text, "is --prefix that of the system?") {
+			t.Errorf("%v exits with %d:\n%s", args, code, text)
+		}
+	}
+}

@@ -376,6 +376,10 @@ var ErrNoResponders = errors.New("no responders")
 // ErrFull reports that the broker has no room for a message.
 var ErrFull = errors.New("the broker is full")
 
+// ErrNoStream reports that no stream of the broker takes a message: the system does not exist, or
+// has another prefix.
+var ErrNoStream = errors.New("no stream takes the subject")
+
 // ErrPermission reports that the user of this connection lacks a permission of the broker.
 var ErrPermission = errors.New("permissions violation")
 

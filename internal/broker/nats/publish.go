@@ -170,6 +170,9 @@ func (p *publisher) pause(ctx context.Context, attempt int, last error) error {
 	case <-time.After(delay):
 		return nil
 	case <-ctx.Done():
+		if errors.Is(last, jetstream.ErrNoStreamResponse) {
+			last = errors.Join(broker.ErrNoStream, last)
+		}
 		return problem("publish", errors.Join(context.Cause(ctx), orFull(last)))
 	case <-p.ctx.Done():
 		return problem("publish", errors.Join(nats.ErrConnectionClosed, last))
