@@ -137,14 +137,15 @@ func Check(address string) error {
 		}
 		return nil
 	case path == sqlite.Memory:
-		return errors.New("a database in memory is lost when the process ends; if that is wanted, say sqlite:" +
-			sqlite.Memory)
+		return errors.New("a database in memory is lost when the process ends; sqlite:" + sqlite.Memory +
+			" says that this is wanted")
 	case explicit && strings.HasPrefix(path, "//"):
 		return fmt.Errorf("sqlite:%s has slashes that are not part of a path: say sqlite:%s, or sqlite:/%s", path,
 			bare, bare)
 	case !explicit && !exists(path) && (likeServer.MatchString(path) || !slices.Contains(extensions, extension)):
 		return fmt.Errorf("%s is neither the address of a server, postgres://USER@HOST:PORT/NAME, nor the path of a "+
-			"SQLite file, which ends in %s or begins with sqlite:", withoutLogin(path), strings.Join(extensions, ", "))
+			"SQLite file, which ends in %s or is written as sqlite:PATH", withoutLogin(path),
+			strings.Join(extensions, ", "))
 	}
 	return nil
 }
