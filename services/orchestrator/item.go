@@ -192,10 +192,11 @@ func (h *heldMessages) remove(i *item) {
 	}
 }
 
-// touch extends the ack wait of the messages that were not extended for a while.
+// touch extends the ack wait of the messages that were not extended for a while, but not of those
+// that are set aside.
 func (h *heldMessages) touch(now time.Time, after time.Duration) {
 	for _, i := range h.bySequence {
-		if now.Sub(i.extended) >= after {
+		if !i.aside && now.Sub(i.extended) >= after {
 			i.extended = now
 			i.delivery.Hold.InProgress()
 		}

@@ -191,7 +191,7 @@ func (l *loop) arrive(i *item) {
 	e := l.table.obtain(i.message.Instance)
 	e.partition, e.foreign = i.delivery.Partition, i.handed
 	if !l.marks.holds(e, i) {
-		e.waiting = append(e.waiting, i)
+		l.marks.waits(e, i)
 	}
 	if e.stuck {
 		l.returnWaiting(e, l.config.stuckAfter)

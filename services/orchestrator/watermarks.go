@@ -13,6 +13,10 @@ import (
 // aside, and the broker is asked for the watermark of the instance. The answer comes to the loop
 // behind the messages that it is about. If this process stops receiving before, it nacks the
 // messages of the instance: the next receiver gets them in their order.
+//
+// The ack wait of such messages is not extended. The broker may have delivered one of them to
+// another process since, while this one stood still: then the watermark rises only AFTER the broker
+// has delivered it here again.
 
 // unknownFor is the delay of messages that are nacked because this process does not receive from
 // their partition just now.
@@ -68,18 +72,41 @@ func (w *watermarks) setAside(e *entry, items []*item) {
 }
 
 // bar sets messages of a round aside that could not be taken yet. No message that came behind them
-// is taken before them.
+// is taken before them. If too many are aside, it nacks all of them.
 func (w *watermarks) bar(e *entry, items []*item, at time.Time) {
 	w.setAside(e, items)
-	e.barred = len(items) > 0
+	if len(items) > 0 {
+		e.barred = true
+		for _, i := range e.waiting {
+			w.held.setAside(i, true)
+		}
+	}
 	w.ask(e, at)
+	if e.barred && w.held.asideFull() {
+		w.giveBack(e)
+	}
+}
+
+// waits has a message wait for its round. If the instance is barred, it is set aside as well: it
+// must not take the room of those that the instance waits for.
+func (w *watermarks) waits(e *entry, i *item) {
+	e.waiting = append(e.waiting, i)
+	if !e.barred {
+		return
+	}
+	w.held.setAside(i, true)
+	if w.held.asideFull() {
+		w.giveBack(e)
+	}
 }
 
 // bringBack puts the messages that were set aside before those that wait. All of them are in the
 // order of their moments then, because a round that takes a quarantined message takes no other.
 func (w *watermarks) bringBack(e *entry) {
-	for _, i := range e.aside {
-		w.held.setAside(i, false)
+	for _, items := range [][]*item{e.aside, e.waiting} {
+		for _, i := range items {
+			w.held.setAside(i, false)
+		}
 	}
 	e.waiting = append(slices.Clone(e.aside), e.waiting...)
 	e.aside, e.barred = nil, false

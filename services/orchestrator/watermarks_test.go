@@ -1,0 +1,104 @@
+package orchestrator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// silentBroker never answers a question for a watermark.
+type silentBroker struct{}
+
+func (silentBroker) AwaitWatermark(int, string, time.Time, func(context.Context, bool)) bool {
+	return true
+}
+
+// countedHold counts the extensions of an ack wait.
+type countedHold struct {
+	noHold
+	extended int
+}
+
+func (h *countedHold) InProgress() { h.extended++ }
+
+// heldLetter returns a held mailbox message for instance "i".
+func heldLetter(h *heldMessages, sequence uint64) (*item, *countedHold) {
+	hold := new(countedHold)
+	i := &item{message: events.Message{Instance: "i", Content: &events.MailboxMessage{Mailbox: "m"}},
+		delivery: broker.Delivery{Sequence: sequence, NumDelivered: 1, Hold: hold}}
+	h.add(i)
+	return i, hold
+}
+
+func marksOf(held *heldMessages, giveBack func(e *entry)) *watermarks {
+	return &watermarks{broker: silentBroker{}, held: held, calls: new(calls), giveBack: giveBack}
+}
+
+// TestMessagesOfABarredInstanceTakeNoRoom: the answer about the watermark comes behind other
+// messages, so the loop must go on reading them.
+func TestMessagesOfABarredInstanceTakeNoRoom(t *testing.T) {
+	held := newHeldMessages(4, 1<<20)
+	w, e := marksOf(held, func(*entry) { t.Error("messages are nacked") }), &entry{id: "i"}
+	first, _ := heldLetter(held, 1)
+	second, _ := heldLetter(held, 2)
+	w.waits(e, second)
+	w.bar(e, []*item{first}, time.Unix(60, 0))
+	third, _ := heldLetter(held, 3)
+	w.waits(e, third)
+	if held.aside != 3 {
+		t.Errorf("%d messages are aside, want all 3", held.aside)
+	}
+	if !w.take(e, watermark{question: 1, at: time.Unix(60, 0)}) {
+		t.Fatal("the answer does not count")
+	}
+	if held.aside != 0 || held.asideBytes != 0 {
+		t.Errorf("%d messages of %d bytes are still aside", held.aside, held.asideBytes)
+	}
+	if len(e.waiting) != 3 || e.waiting[0] != first || e.waiting[2] != third {
+		t.Errorf("%d messages wait, want all in their order", len(e.waiting))
+	}
+}
+
+// TestTooManyMessagesOfABarredInstance: what is set aside is bounded.
+func TestTooManyMessagesOfABarredInstance(t *testing.T) {
+	held, nacked := newHeldMessages(2, 1<<20), 0
+	w, e := marksOf(held, func(*entry) { nacked++ }), &entry{id: "i"}
+	first, _ := heldLetter(held, 1)
+	w.bar(e, []*item{first}, time.Unix(60, 0))
+	if nacked != 0 {
+		t.Error("a message is nacked although there is room")
+	}
+	second, _ := heldLetter(held, 2)
+	w.waits(e, second)
+	if nacked != 1 {
+		t.Error("the messages are not nacked although there is no room")
+	}
+}
+
+// TestTheAckWaitOfMessagesAsideIsNotExtended: the broker may have delivered one of them to another
+// process while this one stood still. The watermark rises only AFTER the broker has delivered it
+// here again, which an extension would put off for ever.
+func TestTheAckWaitOfMessagesAsideIsNotExtended(t *testing.T) {
+	held := newHeldMessages(10, 1<<20)
+	w, e := marksOf(held, nil), &entry{id: "i"}
+	barred, barredHold := heldLetter(held, 1)
+	w.bar(e, []*item{barred}, time.Unix(60, 0))
+	behind, behindHold := heldLetter(held, 2)
+	w.waits(e, behind)
+	_, otherHold := heldLetter(held, 3)
+	held.touch(time.Unix(100, 0), time.Second)
+	if barredHold.extended+behindHold.extended != 0 {
+		t.Error("the ack wait of a message is extended that waits for the watermark")
+	}
+	if otherHold.extended != 1 {
+		t.Error("the ack wait of a message is not extended that waits for its round")
+	}
+	w.forget(e)
+	held.touch(time.Unix(100, 0), time.Second)
+	if barredHold.extended != 1 || behindHold.extended != 1 {
+		t.Error("the ack wait of messages is not extended after they were brought back")
+	}
+}
