@@ -89,6 +89,12 @@ var mutants = []mutant{
 		{loopOf + "watermarks.go", "		e.barred = true\n", ""},
 		{loopOf + "watermarks.go", "	inOrder(e.waiting)\n", ""},
 	}},
+	{name: "a message is dead-lettered before it is known whether its start was stored", seed: 2445, edits: []edit{
+		{roundOf + "inbox.go", "!known.IsZero() && until.After(known) {", "false && until.After(known) {"},
+	}},
+	{name: "the ack wait of messages that wait for the watermark is extended", seed: 1894, edits: []edit{
+		{loopOf + "item.go", "if !i.aside && now.Sub", "if now.Sub"},
+	}},
 	{name: "the clock of the broker orders messages, and not their sequence", seed: 2239, edits: []edit{
 		{loopOf + "item.go", "		if at[n].Before(last) {\n", "		if false {\n"},
 	}},

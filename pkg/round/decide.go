@@ -21,6 +21,7 @@ func (in *Instance) Decide(inbox []Delivery, now time.Time) Turn {
 		x.now = x.ledger.tail.lastAt // clocks differ between machines; history's never runs backwards
 	}
 	x.watermark, in.watermark = in.watermark, time.Time{}
+	x.starts, in.starts = in.starts, Starts{}
 	receives := receiver{x, in.former}
 	if blocked := x.prepare(); blocked.Verdict != 0 {
 		receives.turnAway(inbox, blocked)

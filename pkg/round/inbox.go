@@ -291,7 +291,7 @@ func (in *receiver) takeStep(c *events.StepDone) Receipt {
 
 // unknownInstance answers a message, other than a start, for an unknown instance. Messages that
 // must not be lost when they overtake the start wait a while: mailbox messages, and requests to end
-// the instance.
+// the instance. They wait until all starts are known that the broker stored within that time.
 func (in *receiver) unknownInstance(d Delivery) Receipt {
 	detail := "there is no instance " + quote(in.id)
 	_, isMailboxMessage := d.Message.Content.(*events.MailboxMessage)
@@ -303,9 +303,14 @@ func (in *receiver) unknownInstance(d Delivery) Receipt {
 	if patience == 0 {
 		patience = time.Minute
 	}
-	if d.Age < patience {
+	if d.Age < patience || in.starts.Waiting {
 		return Receipt{Verdict: Returned, After: returnedFor(d.NumDelivered), Reason: UnknownInstance,
 			Detail: detail + " yet"}
+	}
+	until := in.now.Add(patience - d.Age)
+	if known := in.starts.Known; !known.IsZero() && until.After(known) { // its start may not be delivered yet
+		in.turn.Awaits = later(in.turn.Awaits, until)
+		return again
 	}
 	detail += ", and none was started within " + patience.String()
 	if !isMailboxMessage {

@@ -19,6 +19,19 @@ import (
 // none.
 func (in *Instance) SetWatermark(at time.Time) { in.watermark = at }
 
+// Starts says which starts of an instance are known that the broker has stored.
+type Starts struct {
+	// Known is the moment before which no start was stored that has not been presented yet; zero:
+	// there is none.
+	Known time.Time
+	// Waiting says that a start is among the messages of the round, or waits for a later one.
+	Waiting bool
+}
+
+// SetStarts sets, for the next round, which starts are known. It differs from the watermark,
+// because other messages that wait for a later round do not count.
+func (in *Instance) SetStarts(s Starts) { in.starts = s }
+
 // knows reports whether all messages are known that the broker stored before a moment. If not, the
 // turn waits for them.
 func (x *execution) knows(at time.Time) bool {

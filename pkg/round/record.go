@@ -22,6 +22,7 @@ type busy struct {
 	turn      *Turn
 	now       time.Time
 	watermark time.Time // see [Instance.SetWatermark]; zero: there is none
+	starts    Starts    // see [Instance.SetStarts]
 	written   int64     // bytes of the turn's events
 }
 

@@ -198,9 +198,9 @@ type Turn struct {
 	// receipted Again: whether they were taken in before, the current execution does not know. See
 	// [Former] and [Instance.Remember].
 	Question *Question
-	// Awaits is when the latest of those timers is due that wait until the watermark has risen to
-	// it, with the deliveries that were receipted Again: see [Instance.SetWatermark]. Zero: none
-	// does.
+	// Awaits is when the latest of those timers and time limits is due that wait until the
+	// watermark has risen to it, with the deliveries that were receipted Again: see
+	// [Instance.SetWatermark]. Zero: none does.
 	Awaits time.Time
 	// Evict asks to forget the instance after the commit: it has ended, or could not be run here.
 	Evict bool
@@ -406,6 +406,7 @@ type Instance struct {
 	// For the next round:
 	former    *Former   // what earlier executions have taken in, if that was asked for
 	watermark time.Time // see SetWatermark
+	starts    Starts
 }
 
 // New makes an instance of what the store knows. The history is replayed by the first Decide.

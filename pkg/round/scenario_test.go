@@ -50,13 +50,14 @@ var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // play is one scenario.
 type play struct {
-	t         *testing.T
-	now       time.Time
-	config    round.Config
-	stages    []*stage
-	sent      int
-	losing    bool      // the commit of this round
-	watermark time.Time // of the next round; zero: none
+	t          *testing.T
+	now        time.Time
+	config     round.Config
+	stages     []*stage
+	sent       int
+	losing     bool      // the commit of this round
+	watermark  time.Time // of the next round; zero: none
+	startWaits bool      // in the next round, or for a later one
 }
 
 // stage is one way of running the instance, with a store of its own.
@@ -111,7 +112,7 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (p *play) round(d *datadriven.TestData) string {
-	p.losing, p.watermark = false, time.Time{}
+	p.losing, p.watermark, p.startWaits = false, time.Time{}, false
 	for _, a := range d.CmdArgs {
 		p.set(a.Key, a.Vals[0])
 	}
@@ -137,6 +138,8 @@ func (p *play) set(key, value string) {
 		p.losing = true
 	case "watermark":
 		p.watermark = p.moment(value)
+	case "start":
+		p.startWaits = value == "waits"
 	case "at":
 		after, err := time.ParseDuration(value)
 		if err != nil {
@@ -189,6 +192,7 @@ func (p *play) decide(s *stage, input string) string {
 	inbox := p.inbox(s, input)
 	s.in.Remember(s.recalls)
 	s.in.SetWatermark(p.watermark)
+	s.in.SetStarts(round.Starts{Known: p.watermark, Waiting: p.startWaits})
 	turn := s.in.Decide(inbox, p.now)
 	s.recall(turn.Question)
 	if !p.losing {

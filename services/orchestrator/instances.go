@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
 	"github.com/rondo-run/rondo/services/orchestrator/report"
 )
@@ -81,6 +82,22 @@ func (e *entry) knownUntil() time.Time {
 		}
 	}
 	return until
+}
+
+// starts says which starts are known to the next round.
+func (e *entry) starts() round.Starts {
+	s := round.Starts{Known: e.watermark}
+	if s.Known.IsZero() {
+		s.Known = time.Unix(0, 0)
+	}
+	for _, items := range [][]*item{e.taken, e.waiting} {
+		for _, i := range items {
+			if _, is := i.message.Content.(*events.Start); is {
+				s.Waiting = true
+			}
+		}
+	}
+	return s
 }
 
 // firstPlace is the sequence of the oldest message that waits; 0 if none does.

@@ -317,6 +317,7 @@ func (l *loop) makeReady(e *entry) {
 	e.live.Remember(e.former)
 	if !e.foreign { // otherwise the owner of its partition has waited
 		e.live.SetWatermark(e.knownUntil())
+		e.live.SetStarts(e.starts())
 	}
 	l.ready.add(e)
 }
