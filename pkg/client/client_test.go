@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -226,10 +228,12 @@ func TestBrokerRestartsWhileWaiting(t *testing.T) {
 func TestManyWaiters(t *testing.T) {
 	const n = 1000
 	s := newSystem(t, code()...)
-	c := s.client(client.Options{}.AskEvery(time.Minute, time.Minute))
+	var late atomic.Int64
+	b := lateRequests{s.connect(natsbroker.Config{Setup: natsbroker.Use}), &late}
+	c := client.New(b, client.Options{}.AskEvery(time.Hour, time.Hour))
+	defer func() { must(t, errors.Join(c.Close(), b.Close())) }()
 	var wait sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	before := s.asked.Load()
 	for i := range n {
 		wait.Go(func() {
@@ -239,7 +243,7 @@ func TestManyWaiters(t *testing.T) {
 			}
 		})
 	}
-	waitUntil(t, func() bool { return s.asked.Load() == before+n })
+	waitUntil(t, func() bool { return s.asked.Load() >= before+n })
 	for i := range n {
 		wait.Go(func() {
 			if _, err := echo.Start(ctx, c, fmt.Sprint(i), orchestration.ID(fmt.Sprint("many-", i))); err != nil {
@@ -248,12 +252,27 @@ func TestManyWaiters(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if asked := s.asked.Load() - before; asked != n {
-		t.Errorf("%d questions for %d waiters", asked, n)
+	if asked, late := s.asked.Load()-before, late.Load(); asked < n || asked > n+3*late {
+		t.Errorf("%d questions for %d waiters, and %d of them were answered late", asked, n, late)
 	}
 	if n := c.Following(); n != 0 {
 		t.Errorf("%d instances are still followed", n)
 	}
+}
+
+// lateRequests counts the requests whose responses are late, or do not come. They are repeated.
+type lateRequests struct {
+	*natsbroker.Bus
+	late *atomic.Int64
+}
+
+func (b lateRequests) Request(ctx context.Context, method string, question []byte) ([]byte, error) {
+	expired := time.AfterFunc(500*time.Millisecond, func() { b.late.Add(1) })
+	data, err := b.Bus.Request(ctx, method, question)
+	if expired.Stop() && err != nil {
+		b.late.Add(1)
+	}
+	return data, err
 }
 
 func TestManyWaitersForOne(t *testing.T) {
@@ -289,7 +308,7 @@ func TestLargeOutput(t *testing.T) {
 // waitUntil polls for a condition without a notification.
 func waitUntil(t testing.TB, ok func() bool) {
 	t.Helper()
-	if !slowtest.Until(time.Minute, ok) {
+	if !slowtest.Until(10*time.Minute, ok) {
 		t.Fatal("it does not happen")
 	}
 }
