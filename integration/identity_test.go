@@ -77,8 +77,10 @@ func TestAnotherNATSDoesNotGetTheWork(t *testing.T) {
 	s.orchestrate()
 	s.start("once", "waits", "")
 	s.reaches("waits", events.KindActivityScheduled)
+	s.eventuallyBeats(0) // until then, the other NATS could be the one of the system
 	other := newSystem(t, s.open, basics...)
-	other.refused(other.prepare(), "orchestrators use this database with another NATS")
+	v := other.prepare(func(c *orchestrator.Config) { c.Sweep.BeatEvery = identity.Every }) // it waits longer for beats
+	other.refused(v, "orchestrators use this database with another NATS")
 	n, err := other.bus.TaskBacklog(t.Context(), broker.TaskQueueName{Activity: "ping"})
 	if err != nil || n.Waiting > 0 {
 		t.Errorf("the other NATS has %+v, %v", n, err)
