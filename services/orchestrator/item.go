@@ -19,6 +19,7 @@ type item struct {
 	handed      bool // forwarded by another orchestrator, which cannot run it
 	quarantined bool // quarantined: it may kill the process, so it is decided alone
 	blocked     bool // quarantined, and its turn has not come
+	settled     bool // quarantined, and settled; the lock of the quarantine guards it
 	counted     bool // the attempt is counted against it
 	doubtful    bool // a commit of unknown outcome may have taken it
 	void        bool // the broker has lost it, and counts from one again: settling it would settle another one

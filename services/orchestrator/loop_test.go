@@ -42,6 +42,7 @@ func TestAStepWhoseResultIsDroppedRunsAgain(t *testing.T) {
 	l.table = newInstances(instanceLimits{most: 10, mostBytes: 1 << 20, runawayAfter: time.Minute},
 		&round.Config{Code: code, Codec: codec.JSON{}}, noSteps{}, wake, metrics.Rounds(), log)
 	l.table.owned = map[int]bool{0: true}
+	l.marks = &watermarks{held: newHeldMessages(10, 1<<20)}
 
 	e := l.table.obtain("i")
 	l.table.hydrate(e, round.Known{Instance: "i"})

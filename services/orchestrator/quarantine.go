@@ -22,7 +22,7 @@ type quarantine struct {
 
 	mu      sync.Mutex
 	queue   []*item
-	current *item
+	current *item // whose attempt has begun
 	more    signal.Signal
 	free    signal.Signal
 }
@@ -61,7 +61,6 @@ func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, 
 		if len(s.queue) > 0 {
 			i, s.queue = s.queue[0], s.queue[1:]
 		}
-		s.current = i
 		s.mu.Unlock()
 		if i == nil {
 			select {
@@ -70,7 +69,11 @@ func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, 
 			}
 			continue
 		}
-		unblock(ctx, i, s.begin(ctx, i))
+		n, began := s.begin(ctx, i)
+		if !began {
+			continue
+		}
+		unblock(ctx, i, n)
 		select {
 		case <-s.free:
 		case <-time.After(s.stuckAfter): // it waits for something else, or does not return
@@ -82,14 +85,23 @@ func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, 
 	}
 }
 
-// begin counts an attempt before it starts, and returns its number.
-func (s *quarantine) begin(ctx context.Context, i *item) int {
-	n := 1 + s.attempts(ctx, i)
+// begin counts an attempt before it starts, and returns its number. It reports false if the message
+// is settled already.
+func (s *quarantine) begin(ctx context.Context, i *item) (n int, began bool) {
+	n = 1 + s.attempts(ctx, i)
+	s.mu.Lock()
+	if began = !i.settled; began {
+		s.current = i
+	}
+	s.mu.Unlock()
+	if !began {
+		return n, false
+	}
 	if err := s.store(ctx, i, n); err != nil {
 		s.log.Warn("an attempt could not be counted", "instance", i.message.Instance, "subject",
 			i.delivery.Subject, "error", err)
 	}
-	return n
+	return n, true
 }
 
 // store stores the number of attempts of a message.
@@ -111,6 +123,7 @@ func (s *quarantine) attempts(ctx context.Context, i *item) int {
 func (s *quarantine) settled(i *item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	i.settled = true
 	if s.current != i {
 		return
 	}

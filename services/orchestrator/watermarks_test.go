@@ -62,7 +62,7 @@ func TestMessagesOfABarredInstanceTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestTooManyMessagesOfABarredInstance: what is set aside is bounded.
+// TestTooManyMessagesOfABarredInstance: the messages that are set aside are bounded.
 func TestTooManyMessagesOfABarredInstance(t *testing.T) {
 	held, nacked := newHeldMessages(2, 1<<20), 0
 	w, e := marksOf(held, func(*entry) { nacked++ }), &entry{id: "i"}

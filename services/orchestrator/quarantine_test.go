@@ -1,0 +1,69 @@
+package orchestrator
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+)
+
+// slowKV has a reader wait, and keeps the writes.
+type slowKV struct {
+	broker.KV
+	reads, goOn chan string
+	writes      []string
+}
+
+func (kv *slowKV) Get(_ context.Context, key string) ([]byte, error) {
+	kv.reads <- key
+	<-kv.goOn
+	return nil, nil
+}
+
+func (kv *slowKV) Put(_ context.Context, key string, value []byte, _ time.Duration) error {
+	kv.writes = append(kv.writes, key+"="+string(value))
+	return nil
+}
+
+func (kv *slowKV) Delete(_ context.Context, key string) error {
+	kv.writes = append(kv.writes, "delete "+key)
+	return nil
+}
+
+// TestASettledMessageIsNotTried: a quarantined message is nacked before its attempt has begun. No
+// attempt is counted, and the next message is tried.
+func TestASettledMessageIsNotTried(t *testing.T) {
+	kv := &slowKV{reads: make(chan string), goOn: make(chan string)}
+	b := newBackground()
+	q := newQuarantine(kv, time.Hour, texts{}, b, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	of := func(sequence uint64) *item {
+		return &item{quarantined: true, delivery: broker.Delivery{Sequence: sequence, StoredAt: time.Unix(1, 0)}}
+	}
+	first, second := of(1), of(2)
+	q.add(first)
+	q.add(second)
+	ctx, cancel := context.WithCancel(t.Context())
+	tried, done := make(chan *item, 2), make(chan struct{})
+	go func() {
+		defer close(done)
+		q.run(ctx, func(_ context.Context, i *item, _ int) { tried <- i })
+	}()
+	<-kv.reads
+	q.settled(first)
+	kv.goOn <- ""
+	<-kv.reads
+	kv.goOn <- ""
+	if i := <-tried; i != second {
+		t.Errorf("the message with sequence %d is tried", i.delivery.Sequence)
+	}
+	cancel()
+	<-done
+	b.running.Wait()
+	if want := []string{attemptsKey(second.delivery) + "=1"}; !slices.Equal(kv.writes, want) {
+		t.Errorf("written is %q, want %q", kv.writes, want)
+	}
+}
