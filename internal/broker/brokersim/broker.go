@@ -272,6 +272,7 @@ func (b *Broker) kindOf(subject string) (verb events.Verb, each bool) {
 
 // replace removes the message that is delayed under a subject and not due yet. mu is held.
 func (b *Broker) replace(subject string, now time.Time) {
+	b.due(now) // a due message is not replaced
 	delete(b.later, subject)
 	p := partitionOf(instanceOf(subject), b.partitions)
 	b.inbox[p] = slices.DeleteFunc(b.inbox[p], func(m *message) bool {

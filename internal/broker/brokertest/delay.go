@@ -18,6 +18,8 @@ var delayTests = []test{
 	{"a delay in the past is none", Settings{}, pastDelay},
 	{"a delayed message replaces the one before it", Settings{}, replaced},
 	{"a delayed start replaces the one before it until that is due", Settings{}, replacedStart},
+	{"a delayed start replaces the one before it, even if it arrives late", Settings{}, replacedLate},
+	{"a delayed start does not replace one that was due before", Settings{}, notReplaced},
 	{"a delayed message that is withdrawn does not come", Settings{}, withdrawnDelay},
 	{"delayed messages of people are all kept, and come in the order of their times", Settings{}, delayedOfPeople},
 	{"a delayed message may be withdrawn when it has come", Settings{}, withdrawnLate},
@@ -94,7 +96,7 @@ func replaced(t *T) {
 	if n := t.Stored(t.T); n != 1 {
 		t.Errorf("%d are stored, want the last one only", n)
 	}
-	t.publish(b, timer(b, "i", "near", now.Add(2*time.Second)))
+	t.publish(b, timer(b, "i", "near", time.Now().Add(2*time.Second)))
 	if g := r.take(1)[0]; id(g.Delivery) != "near" {
 		t.Errorf("%q came, want the last one", id(g.Delivery))
 	}
@@ -148,6 +150,52 @@ func replacedStart(t *T) {
 	}
 	t.empty()
 	r.nothing(short)
+}
+
+// delayedStart is a start or a cancellation that is due after a while.
+func delayedStart(b Bus, verb, id string, delay time.Duration) events.Wire {
+	return events.Wire{Subject: fmt.Sprintf("%s.%s.i", b.Prefix(), verb), Header: headerWith(id),
+		NotBefore: time.Now().Add(delay)}
+}
+
+// replacedLate publishes two delayed starts while nothing is received. The second one is due when
+// it arrives.
+func replacedLate(t *T) {
+	b := t.bus()
+	for _, verb := range []string{"start.o", "control.cancel"} {
+		t.publish(b, delayedStart(b, verb, "first", time.Hour))
+		second := delayedStart(b, verb, "second", 300*time.Millisecond)
+		t.publish(b, second)
+		<-time.After(time.Until(second.NotBefore)) // the test is about a message that is due when it arrives
+	}
+	r := t.receive(b)
+	for _, g := range r.take(2) {
+		if id(g.Delivery) != "second" {
+			t.Errorf("%s: the first one came", g.Subject)
+		}
+	}
+	t.empty()
+}
+
+// notReplaced publishes a second start after the first one is due, while nothing is received.
+func notReplaced(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	first := delayedStart(b, "start.o", "first", 3*time.Second)
+	t.publish(b, first)
+	r.nothing(time.Second) // the broker stores it for later
+	r.stop()
+	<-time.After(time.Until(first.NotBefore)) // the test is about a message that is due before another is published
+	t.publish(b, delayedStart(b, "start.o", "second", 3*time.Second))
+	var came []string
+	r = t.receive(b)
+	for _, g := range r.take(2) {
+		came = append(came, id(g.Delivery))
+	}
+	if fmt.Sprint(came) != "[first second]" {
+		t.Errorf("came %v, want both", came)
+	}
+	t.empty()
 }
 
 func delayedOfPeople(t *T) {

@@ -62,6 +62,12 @@ func (a acceptance) compare(b acceptance) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.place, b.place))
 }
 
+// replaces reports whether a message that was accepted then replaces another one under its subject:
+// it was accepted after that one, and before that one was due.
+func (a acceptance) replaces(w *waiting) bool {
+	return a.compare(w.accepted) > 0 && (w.notBefore.IsZero() || a.at < w.notBefore.UnixMicro())
+}
+
 func (a acceptance) String() string { return fmt.Sprintf("%d@%d", a.place, a.at) }
 
 func acceptanceOf(d broker.Delivery) acceptance {

@@ -165,8 +165,8 @@ func (r *receiver) arrive(m *nats.Msg) {
 			r.delays.add(w, rest)
 		}
 		came()
-	case w.due && !notBefore.IsZero() && r.delays.lastCounts(w): // it is late: a newer one may be stored meanwhile
-		r.delays.later(task{w, compareStored})
+	case (w.due || notBefore.After(d.StoredAt)) && !notBefore.IsZero() && r.delays.lastCounts(w):
+		r.delays.late(w)
 		came()
 	case r.state.resyncs():
 		r.aside = append(r.aside, w)
@@ -229,7 +229,7 @@ func (r *receiver) due(w *waiting) {
 			x.d.Hold.InProgress() // the caller gets the whole ack wait
 			x.since = now
 		}
-		if x.due && r.delays.lastCounts(x) {
+		if (x.due || x.late) && r.delays.lastCounts(x) {
 			r.delays.later(task{x, compareStored})
 		} else {
 			r.queue.push(x)

@@ -58,24 +58,32 @@ func (d *delays) add(w *waiting, rest time.Duration) {
 	}
 }
 
-// giveWay reports whether a message that is held here was accepted after this one, under the same
-// subject. If it was accepted before, giveWay acknowledges it instead. mu is held.
+// late accepts a message of which only the last one of its subject counts, and whose time came
+// before it arrived. mu is held.
+func (d *delays) late(w *waiting) {
+	w.late = true
+	if d.giveWay(w) {
+		w.d.Hold.Ack()
+		return
+	}
+	d.hold(w) // one that replaces it may be still to arrive
+}
+
+// giveWay reports whether a message that is held here replaces this one, under the same subject. If
+// this one replaces it, giveWay acknowledges it instead. mu is held.
 func (d *delays) giveWay(w *waiting) bool {
 	subject := d.names.laterOf(wireOf(w))
 	held := d.held[subject]
 	if held == nil || held == w {
 		return false
 	}
-	switch held.accepted.compare(w.accepted) {
-	case 1:
-		return true
-	case -1:
+	if w.accepted.replaces(held) {
 		held.timer.Stop()
 		delete(d.early, held.d.Sequence)
 		delete(d.held, subject)
 		held.d.Hold.Ack()
 	}
-	return false
+	return held.accepted.replaces(w)
 }
 
 // hold keeps a message until its time. mu is held.

@@ -27,6 +27,7 @@ type waiting struct {
 	again     bool       // it was delivered before
 	done      bool       // its task is done
 	known     bool       // all messages have arrived that were stored before it was due
+	late      bool       // it was due when it arrived
 }
 
 // readyQueue are the messages that wait only to be taken, in order. The lock of its receiver guards

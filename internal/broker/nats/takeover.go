@@ -16,12 +16,13 @@ import (
 // Taking over delayed messages. The receiver of a partition moves delayed messages from the inbox
 // to the stream of delayed messages. Of starts and control messages with one subject, the one that
 // was accepted last counts, until it is due: each has the time of its acceptance, and gives way to
-// a newer one. All steps follow the order of the partition, so that a due message is compared with
-// all messages that were accepted before it arrived.
+// one that was accepted later, but before it was due. All steps follow the order of the partition,
+// so that a due message is compared with all messages that were accepted before it arrived.
 //
 //	delayed, far       store it for later, in place of the one before     then acknowledge it
 //	delayed, near      remove the one that is stored for later            then hold it until its time
-//	its time has come  look whether a newer one is stored for later       then deliver or acknowledge it
+//	its time has come  look whether a newer one is stored for later,      then deliver or acknowledge it
+//	                   and remove an older one
 
 // takenOver is the maximum number of independent tasks done at once.
 const takenOver = 32
@@ -95,13 +96,14 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 		return nil
 	}
 	subject := r.laterOf(wireOf(t.w))
-	var newer bool
+	var newer, older bool
 	if r.delays.lastCounts(t.w) && (t.kind == compareStored || t.w.again) { // only then can a newer one be stored
 		stored, there, err := r.store.storedForLater(ctx, subject)
 		if err != nil {
 			return err
 		}
-		newer = there && stored.compare(t.w.accepted) > 0
+		newer = there && stored.replaces(t.w)
+		older = there && stored.compare(t.w.accepted) < 0
 	}
 	if t.kind == storeForLater && !newer && r.store.shares.later.Load() != nil {
 		r.mu.Lock()
@@ -117,7 +119,7 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	case newer:
 	case t.kind == storeForLater:
 		err = r.store.storeForLater(ctx, t.w)
-	case t.kind == replaceStored:
+	case t.kind == replaceStored, t.kind == compareStored && older:
 		err = r.store.dropLater(ctx, subject)
 	}
 	if err != nil {
