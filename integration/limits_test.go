@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/racetest"
@@ -83,7 +82,7 @@ func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 	s.start("asking", "a", 1)
 	s.reaches("a", events.KindEventAwaited)
 	s.eventually("it is in memory", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
 		st, err := v.Status(ctx)
 		if err == nil && (st.Hydrated != 1 || len(st.Partitions) != 4 || st.ID != v.ID()) {

@@ -176,8 +176,8 @@ func (f *fleet) connect() {
 	if f.jetstream, err = jetstream.New(f.connection, jetstream.WithDefaultTimeout(time.Minute)); err != nil {
 		f.t.Fatal(err)
 	}
-	f.within(time.Minute, "JetStream has a leader and all its servers", func() error {
-		ctx, cancel := context.WithTimeout(f.t.Context(), 2*time.Second)
+	f.within(5*time.Minute, "JetStream has a leader and all its servers", func() error {
+		ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := f.jetstream.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "READY", Replicas: replicas})
 		return err
@@ -297,7 +297,7 @@ func (f *fleet) leader(stream string) int {
 // caughtUp reports whether each server has everything that the streams have. Before that, no
 // further fault may hit a server: data on one of them alone would be lost with it.
 func (f *fleet) caughtUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	streams := f.jetstream.ListStreams(ctx)
 	seen := 0

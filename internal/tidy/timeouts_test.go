@@ -302,7 +302,7 @@ var internalIntervals = map[string][]string{
 		"cockroach.WakeStep", "maintenance.settleFor", "nats.loadSlice",
 	},
 	"part of a timeout on the page": {
-		"nats.beginWithin", "worker.surelyStored", "worker.maxLastMoment", "steps.stepGrace", "client.skew",
+		"worker.surelyStored", "worker.maxLastMoment", "steps.stepGrace", "client.skew",
 		"jobs.startTTL",
 	},
 	"how NATS is asked for delayed messages": {

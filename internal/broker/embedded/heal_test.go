@@ -65,7 +65,7 @@ func TestAServerThatCouldNotWriteIsRestarted(t *testing.T) {
 	<-tried
 	before.WaitForShutdown()
 	for { // until the client has connected again; the test's own deadline ends it
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		e, err := kv.Get(ctx, "key")
 		cancel()
 		if err == nil {

@@ -40,7 +40,6 @@ func sharing(t *testing.T) (s *embedded.Server, orchestrator, worker *natsbroker
 func TestTasksAreDeliveredDirectlyIntoAnotherAccount(t *testing.T) {
 	t.Parallel()
 	s, orchestrator, worker := sharing(t)
-	orchestrator.WaitDirect(longEnough)
 	p := (&direct{t: t, server: s, orchestrator: orchestrator, worker: worker}).begin()
 	done := p.publish(taskOf("i", "j", "k")...)
 	for range 3 { // each answer is a message

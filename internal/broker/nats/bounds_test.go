@@ -69,7 +69,7 @@ func TestAFullInboxLeavesRoom(t *testing.T) {
 		t.Errorf("refused with %v", refused)
 	}
 	publish := func(w events.Wire) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 		defer cancel()
 		return b.Publish(ctx, w)
 	}

@@ -159,7 +159,7 @@ func newBus(config Config) *Bus {
 	c := newConn(config)
 	res := newResources(c, config)
 	results := &directResults{conn: c}
-	sender := &directSender{names: &c.names, replyTo: results.offered}
+	sender := &directSender{names: &c.names, replyTo: results.offered, limits: &c.direct}
 	reader := reader{c, config.Replicas}
 	queues := &taskQueues{resources: res, reader: reader,
 		direct: &directTasks{conn: c, sender: sender, results: results}}

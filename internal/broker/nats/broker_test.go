@@ -98,7 +98,7 @@ func environment(t *testing.T, to interface{ URL() string }, replicas int,
 		Cluster: replicas > 1,
 		Connect: func(t *testing.T) brokertest.Bus { return natstest.Connect(t, to, config) },
 		Stored: func(t *testing.T) (n int) {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), longEnough)
 			defer cancel()
 			return stored(t, ctx, js, prefix, up, up+"_LATER", up+"_TASKS")
 		},
@@ -171,7 +171,7 @@ func deadLetters(t testing.TB, js jetstream.JetStream, name string) (dead []even
 // removeSystem deletes the streams of a system, to free the servers.
 func removeSystem(t testing.TB, js jetstream.JetStream, prefix string) {
 	up := strings.ToUpper(prefix)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longEnough)
 	defer cancel()
 	for _, name := range []string{up, up + "_LATER", up + "_TASKS", up + "_DEAD", "KV_" + up + "_MEMBERS",
 		"KV_" + up + "_SESSIONS", "KV_" + up + "_KV", "KV_" + up + "_PROGRESS"} {

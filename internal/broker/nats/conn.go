@@ -34,6 +34,7 @@ type conn struct {
 	denied  denied
 	events  happened
 	hooks   hooks
+	direct  directLimits
 
 	ctx         context.Context // ends with the connection
 	stop        context.CancelFunc
@@ -125,9 +126,7 @@ func (c *conn) mayHear(ctx context.Context) error {
 		return problem("connect", err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	if err := c.nc.FlushWithContext(ctx); err != nil {
+	if err := c.flush(ctx); err != nil {
 		return problem("connect", err)
 	}
 	if err := c.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) &&
@@ -380,6 +379,14 @@ func (c *conn) streamCalled(ctx context.Context, name string) (found jetstream.S
 		return err
 	})
 	return found, err
+}
+
+// flush waits until the servers have processed everything that this connection has sent. If they
+// take longer than the time limit of a request, the error is [context.DeadlineExceeded].
+func (c *conn) flush(ctx context.Context) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	return c.nc.FlushWithContext(ctx)
 }
 
 // bounded gives a context a deadline if it has none.

@@ -55,9 +55,7 @@ func (n *notifications) Listen(ctx context.Context, words []string,
 		return nil, problem("listen", err)
 	}
 	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
-	ctx, cancel := n.bounded(ctx)
-	defer cancel()
-	if err := n.nc.FlushWithContext(ctx); err != nil {
+	if err := n.flush(ctx); err != nil {
 		stop()
 		return nil, problem("listen", err)
 	}
@@ -166,7 +164,7 @@ func (r *requests) handle(method, group string,
 		mu.Unlock()
 		wait.Wait()
 	})
-	if err := r.nc.FlushTimeout(r.timeout); err != nil {
+	if err := r.flush(r.ctx); err != nil {
 		stop()
 		return nil, problem("handle requests for "+method, err)
 	}

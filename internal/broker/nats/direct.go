@@ -1,9 +1,11 @@
 package natsbroker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -110,9 +112,6 @@ const (
 
 	// answerEvery is the interval of answers while some messages of a bundle are not settled.
 	answerEvery = 250 * time.Millisecond
-	// beginWithin is the age up to which a worker may begin a task. Its publisher learns soon after
-	// that the execution takes long, and gives the task up only after publishWait.
-	beginWithin = broker.LastsAfter + 2*answerEvery
 	// maxAhead is how far the publisher's clock may be ahead of the worker's.
 	maxAhead = time.Second / 2
 
@@ -123,6 +122,27 @@ const (
 	avoidUnserved                       = time.Second
 	maxAvoided                          = 1000
 )
+
+// directLimits are the time limits of direct delivery. Each has its default while it is 0; only
+// tests change them.
+type directLimits struct {
+	answer atomic.Int64 // how long a sender waits for an answer. Default: publishWait
+	lasts  atomic.Int64 // how long a task may execute before its publisher stores it. Default: broker.LastsAfter
+}
+
+// answerWithin is how long a sender waits for an answer.
+func (l *directLimits) answerWithin() time.Duration {
+	return cmp.Or(time.Duration(l.answer.Load()), publishWait)
+}
+
+// lastsAfter is how long a task may execute before its publisher stores it.
+func (l *directLimits) lastsAfter() time.Duration {
+	return cmp.Or(time.Duration(l.lasts.Load()), broker.LastsAfter)
+}
+
+// beginWithin is the age up to which a worker may begin a task. Its publisher learns soon after
+// lastsAfter that the execution takes long, and gives the task up only after answerWithin.
+func (l *directLimits) beginWithin() time.Duration { return l.lastsAfter() + 2*answerEvery }
 
 // directKind is what a direct delivery has, as in its subjects.
 type directKind string

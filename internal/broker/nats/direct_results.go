@@ -117,7 +117,7 @@ func (k *directResults) hear(m *nats.Msg) {
 		return
 	}
 	now := time.Now()
-	all := newBundle(k.nc, m.Reply, len(results), "", now)
+	all := newBundle(k.conn, m.Reply, len(results), "", now)
 	for i, w := range results {
 		k.take(w, now, bundledHold{all, i})
 	}

@@ -61,6 +61,7 @@ func newWaysOverLine(t *testing.T) (*directRoutes, *natstest.Line) {
 // receive receives from all partitions. Each delivery waits for the gate, if there is one.
 func (w *directRoutes) receive(gate <-chan struct{}) {
 	w.t.Helper()
+	w.orchestrator.WaitDirect(longEnough) // it answers for as long
 	ps, err := w.orchestrator.Partitions(w.t.Context())
 	w.must(err)
 	ctx, stop := context.WithCancel(w.t.Context())

@@ -23,8 +23,8 @@ type directSender struct {
 	replyTo func() string // where results of tasks published now may be delivered; "" if nowhere
 	routes  directRoutes
 	loads   loads
-	tasks   sync.Map     // the subjects of direct delivery to task queues, by "<tag>.<activity>"
-	wait    atomic.Int64 // time limit of an answer, if it is not publishWait: for tests
+	tasks   sync.Map // the subjects of direct delivery to task queues, by "<tag>.<activity>"
+	limits  *directLimits
 }
 
 // way is how a message goes.
@@ -95,14 +95,6 @@ func (s *directSender) subjectOf(subject string) string {
 	to := s.names.tasksSubject(q)
 	s.tasks.Store(words, to)
 	return to
-}
-
-// patience is how long to wait for an answer.
-func (s *directSender) patience() time.Duration {
-	if d := s.wait.Load(); d > 0 {
-		return time.Duration(d)
-	}
-	return publishWait
 }
 
 // withReply sets the header of a task that says where to deliver its results directly. It

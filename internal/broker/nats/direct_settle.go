@@ -7,7 +7,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -53,7 +52,7 @@ func advance(s stage, said outcome, e directEvent, result outcome) (stage, outco
 
 // bundle is a received bundle, until all of its messages are settled.
 type bundle struct {
-	nc    *nats.Conn
+	*conn
 	reply string
 	came  time.Time
 	by    string // the worker that has received it, if it has tasks
@@ -66,8 +65,8 @@ type bundle struct {
 	timer *time.Timer
 }
 
-func newBundle(nc *nats.Conn, reply string, n int, by string, came time.Time) *bundle {
-	b := &bundle{nc: nc, reply: reply, by: by, came: came, said: nothingSaid(n), stage: make([]stage, n), open: n}
+func newBundle(c *conn, reply string, n int, by string, came time.Time) *bundle {
+	b := &bundle{conn: c, reply: reply, by: by, came: came, said: nothingSaid(n), stage: make([]stage, n), open: n}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.timer = time.AfterFunc(answerEvery, b.look)
@@ -111,7 +110,7 @@ func (b *bundle) advance(i int, e directEvent, result outcome) (decided bool) {
 func (b *bundle) offer(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if time.Since(b.came) >= broker.LastsAfter {
+	if time.Since(b.came) >= b.direct.lastsAfter() {
 		b.decide(i, outcomeBusy)
 	}
 	b.advance(i, isOffered, outcomeOpen)
@@ -130,18 +129,18 @@ func (b *bundle) took(i int) {
 func (b *bundle) begin(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if time.Since(b.came) >= beginWithin {
+	if time.Since(b.came) >= b.direct.beginWithin() {
 		b.decide(i, outcomeBusy)
 	}
 	return b.said[i] == outcomeOpen || b.said[i] == outcomeLasts
 }
 
 // look sends the new outcomes while some messages are not settled, until the time limit of the
-// sender. After [broker.LastsAfter], tasks get their last outcome.
+// sender. After lastsAfter, tasks get their last outcome.
 func (b *bundle) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.by != "" && time.Since(b.came) >= broker.LastsAfter {
+	if b.by != "" && time.Since(b.came) >= b.direct.lastsAfter() {
 		for i := range b.said {
 			b.advance(i, isOverdue, outcomeOpen)
 		}
@@ -149,7 +148,7 @@ func (b *bundle) look() {
 	if b.news {
 		b.answer()
 	}
-	if b.open > 0 && time.Since(b.came) < publishWait {
+	if b.open > 0 && time.Since(b.came) < b.direct.answerWithin() {
 		b.timer.Reset(answerEvery)
 	}
 }
@@ -181,7 +180,7 @@ func (h bundledHold) Begin() bool { return h.b.begin(h.i) }
 
 // Finish implements broker.DirectHold. The publisher may not receive a late outcome.
 func (h bundledHold) Finish() (final bool) {
-	return h.b.settle(h.i, outcomeSettled) == outcomeSettled && time.Since(h.b.came) < beginWithin
+	return h.b.settle(h.i, outcomeSettled) == outcomeSettled && time.Since(h.b.came) < h.b.direct.beginWithin()
 }
 
 // Nak implements broker.Hold. The sender publishes the message to the stream at once.

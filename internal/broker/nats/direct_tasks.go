@@ -29,7 +29,7 @@ func (t *directTasks) offer(q broker.TaskQueueName, name string, take func(broke
 	}
 	_ = sub.SetPendingLimits(maxPendingDirect, maxPendingBytes)
 	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
-	if err := t.nc.FlushTimeout(t.timeout); err != nil {
+	if err := t.flush(t.ctx); err != nil {
 		stop()
 		return nil, problem("offer room for work of "+ConsumerOf(q), err)
 	}
@@ -57,8 +57,8 @@ func (o *taskOffer) hear(m *nats.Msg) {
 		return
 	}
 	now, here := time.Now(), t.tasksSubject(o.queue)
-	came, fresh := directAt(m, now)
-	all := newBundle(t.nc, m.Reply, len(work), o.name, came)
+	came, fresh := t.directAt(m, now)
+	all := newBundle(t.conn, m.Reply, len(work), o.name, came)
 	for i, w := range work {
 		hold := bundledHold{all, i}
 		switch {
@@ -83,11 +83,11 @@ func (o *taskOffer) hear(m *nats.Msg) {
 
 // directAt is when a task was sent, by the local clock. A process that was frozen gets tasks that
 // the publisher has meanwhile published to the stream: these are not fresh.
-func directAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
+func (t *directTasks) directAt(m *nats.Msg, now time.Time) (at time.Time, fresh bool) {
 	said, err := time.Parse(time.RFC3339Nano, m.Header.Get(headerDirectAt))
 	if err != nil {
 		return now, true // an older publisher sends no time
 	}
 	age := now.Sub(said)
-	return now.Add(-max(age, 0)), -maxAhead < age && age < broker.LastsAfter
+	return now.Add(-max(age, 0)), -maxAhead < age && age < t.direct.lastsAfter()
 }

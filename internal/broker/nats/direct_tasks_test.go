@@ -40,9 +40,14 @@ func newDirect(t *testing.T) *direct {
 		worker: natstest.Connect(t, s, natsbroker.Config{})}).begin()
 }
 
-// begin makes the worker offer its slots.
+// begin makes the worker offer its slots. No time limit passes, however slow the machine is, unless
+// a test sets one: see lasts.
 func (p *direct) begin() *direct {
 	p.t.Helper()
+	for _, b := range []*natsbroker.Bus{p.orchestrator, p.worker} {
+		b.WaitDirect(longEnough)
+		b.LastsAfter(longEnough)
+	}
 	p.came, p.takes = make(chan broker.Delivery, 1000), func(broker.Delivery) bool { return true }
 	var err error
 	p.queue, err = p.worker.OpenTaskQueue(p.t.Context(), passedQueue)
@@ -58,6 +63,9 @@ func (p *direct) begin() *direct {
 	p.heard(p.worker)
 	return p
 }
+
+// lasts makes the executions of all tasks that the worker has take long.
+func (p *direct) lasts() { p.worker.LastsAfter(1) }
 
 // heard waits until the server has processed everything that a connection has sent.
 func (p *direct) heard(b *natsbroker.Bus) {
@@ -161,7 +169,6 @@ func (p *direct) want(passed, stored uint64) {
 func TestTasksAreDeliveredDirectly(t *testing.T) {
 	t.Parallel()
 	p := newDirect(t)
-	p.orchestrator.WaitDirect(longEnough)
 	done := p.publish(taskOf("i", "j", "k")...)
 	var places []uint64
 	for _, want := range []string{"i", "j", "k"} {
@@ -232,7 +239,6 @@ func TestWorkIsStored(t *testing.T) {
 func TestDirectTaskIsGivenBack(t *testing.T) {
 	t.Parallel()
 	p := newDirect(t)
-	p.orchestrator.WaitDirect(longEnough)
 	done := p.publish(taskOf("i", "j")...)
 	p.next().Hold.Nak(time.Hour)
 	last := p.next()
@@ -271,7 +277,6 @@ func TestDirectTaskWhenTheConnectionBreaks(t *testing.T) {
 	line := natstest.NewLine(t, s)
 	p := (&direct{t: t, server: s, orchestrator: natstest.Connect(t, line, natsbroker.Config{}),
 		worker: natstest.Connect(t, s, natsbroker.Config{})}).begin()
-	p.orchestrator.WaitDirect(longEnough)
 	done := p.publish(taskOf("i")...)
 	p.next()
 	line.Break()
@@ -286,13 +291,13 @@ func TestDirectTaskWhenTheConnectionBreaks(t *testing.T) {
 func TestDirectTaskThatLasts(t *testing.T) {
 	t.Parallel()
 	p := newDirect(t)
-	p.orchestrator.WaitDirect(longEnough)
 	done := p.publish(taskOf("i", "j", "k")...)
 	first, second := p.next(), p.next()
 	p.next().Hold.Ack()
 	if is, err := p.worker.Stored(t.Context(), first); err != nil || !is {
 		t.Errorf("it counts as withdrawn (%v) before it was stored", err)
 	}
+	p.lasts()
 	p.returned(done)
 	p.want(1, 2)
 	p.backlog(2)
@@ -319,8 +324,8 @@ func TestDirectTaskThatLasts(t *testing.T) {
 func TestManyWorkersHaveRoom(t *testing.T) {
 	t.Parallel()
 	p := newDirect(t)
-	p.orchestrator.WaitDirect(longEnough)
 	other := natstest.Connect(t, p.server, natsbroker.Config{})
+	other.LastsAfter(longEnough)
 	q, err := other.OpenTaskQueue(t.Context(), passedQueue)
 	p.must(err)
 	theirs := 0
@@ -355,8 +360,12 @@ func TestStrangersPassNoWork(t *testing.T) {
 		"with a wildcard":     bundled(1, text("rondo.task._.a.1-2.>"), "\x00", text("7")),
 	} {
 		m.Subject = to
-		answer, err := sendDirect(nc, "task", m, time.Second/2)
-		if unread := strings.HasPrefix(name, "no "); unread != (err != nil) || !unread && string(answer.Data) != "N" {
+		unread, most := strings.HasPrefix(name, "no "), longEnough
+		if unread {
+			most = time.Second / 2 // none comes
+		}
+		answer, err := sendDirect(nc, "task", m, most)
+		if unread != (err != nil) || !unread && string(answer.Data) != "N" {
 			t.Errorf("%s: answered %+v (%v)", name, answer, err)
 		}
 	}
@@ -366,7 +375,6 @@ func TestStrangersPassNoWork(t *testing.T) {
 			Data: []byte(text("rondo.task._.a.1-2.i") + "\x00" + text("7"))}))
 	}
 	p.must(nc.Flush())
-	p.orchestrator.WaitDirect(longEnough)
 	done := p.publish(taskOf("real")...)
 	if d := p.next(); string(d.Body) != "real" {
 		t.Errorf("came %+v", d)
@@ -417,6 +425,9 @@ func TestRightsToPassWork(t *testing.T) {
 			}
 			p := (&direct{t: t, server: s, orchestrator: as("orchestrator", natsbroker.Verify),
 				worker: as("worker", natsbroker.Verify)}).begin()
+			if name != allowed {
+				p.orchestrator.WaitDirect(0) // no answer comes
+			}
 			p.takes = func(d broker.Delivery) bool { d.Hold.Ack(); return true }
 			for i := range 3 {
 				p.must(p.orchestrator.Publish(t.Context(), taskOf(fmt.Sprint("i", i))...))

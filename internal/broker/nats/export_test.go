@@ -18,7 +18,11 @@ var (
 )
 
 // WaitDirect sets the time limit for the answer to a direct delivery.
-func (b *Bus) WaitDirect(d time.Duration) { b.publisher.direct.wait.Store(int64(d)) }
+func (b *Bus) WaitDirect(d time.Duration) { b.conn.direct.answer.Store(int64(d)) }
+
+// LastsAfter sets how long this worker may execute a directly delivered task before its publisher
+// stores it.
+func (b *Bus) LastsAfter(d time.Duration) { b.conn.direct.lasts.Store(int64(d)) }
 
 // StillThere is for tests.
 func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) (left map[string][]uint64,

@@ -159,7 +159,7 @@ func (f *flight) send(l outgoing) {
 // patience is how long a flight waits for an answer.
 func (p *publisher) patience(short bool) time.Duration {
 	if short {
-		return p.direct.patience()
+		return p.direct.limits.answerWithin()
 	}
 	return publishWait
 }

@@ -80,7 +80,7 @@ func (hs *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
 		return nil, problem("receive what is handed over", err)
 	}
 	stop = func() { _ = sub.Unsubscribe() } // it fails only if the connection is closed
-	if err := hs.nc.FlushTimeout(hs.timeout); err != nil {
+	if err := hs.flush(hs.ctx); err != nil {
 		stop()
 		return nil, problem("receive what is handed over", err)
 	}

@@ -418,7 +418,7 @@ func TestAnswersGoToWhoeverWaits(t *testing.T) {
 	}
 	stop() // waits for the running handlers
 	handed()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 	defer cancel()
 	if _, err := o.RoundTrip(ctx); err != nil {
 		t.Fatal(err)

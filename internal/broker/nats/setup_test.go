@@ -180,7 +180,7 @@ func TestPartitionsGetTheirSecondLane(t *testing.T) {
 		t.Error("nothing is found to be different")
 	}
 	b = natstest.Connect(t, s, natsbroker.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 	defer cancel()
 	came := make(chan string, 10)
 	ended := make(chan error, 1)
@@ -424,7 +424,7 @@ func TestEverythingGoesOnWhenTheBrokerHasLostEverything(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		defer func() { t.Logf("it works after %v", time.Since(began)) }()
-		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+		limited, cancel := context.WithTimeout(ctx, longEnough)
 		defer cancel()
 		for _, subject := range []string{"rondo.event.e.i", "rondo.event.e.j", "rondo.event.e.k", "rondo.event.e.l",
 			"rondo.task._.a.1-2.i", "rondo.task._.b.1-2.i"} {

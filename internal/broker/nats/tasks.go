@@ -409,7 +409,7 @@ func (t *taskQueues) Withdrawals(tags []string, told func(subject string)) (stop
 		}
 		subs = append(subs, sub)
 	}
-	if err := t.nc.FlushTimeout(t.timeout); err != nil {
+	if err := t.flush(t.ctx); err != nil {
 		stop()
 		return nil, problem("listen for withdrawn work", err)
 	}
@@ -432,7 +432,7 @@ func (t *taskQueues) Stored(ctx context.Context, d broker.Delivery) (bool, error
 // storedLate reports whether a directly delivered task is stored. Until it must be, its publisher
 // keeps it, and storedLate reports true.
 func (t *taskQueues) storedLate(ctx context.Context, d broker.Delivery) (bool, error) {
-	if time.Since(d.StoredAt) < broker.LastsAfter+2*answerEvery {
+	if time.Since(d.StoredAt) < t.direct.direct.lastsAfter()+2*answerEvery {
 		return true, nil
 	}
 	st, _, err := t.streamOf(d.Subject)
