@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/jobpushed"
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -110,7 +110,7 @@ const (
 
 // playBridges is a process with an orchestrator and the bridges.
 func playBridges(ctx context.Context, r role, log *slog.Logger) error {
-	b, err := natsbroker.Connect(ctx, r.Broker)
+	b, err := natstest.Dial(ctx, r.Broker)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -36,7 +36,7 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 	}
 	// the line only watches: SIGKILL itself cuts the connection
 	r.Broker.InProcess = newLine(r.Broker.URLs[len("nats://"):], g)
-	b, err := natsbroker.Connect(ctx, r.Broker)
+	b, err := natstest.Dial(ctx, r.Broker)
 	if err != nil {
 		return err
 	}

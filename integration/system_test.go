@@ -199,7 +199,7 @@ func newCalmSystem(t *testing.T, open func() history.Store, parts ...orchestrati
 func newSystemAt(t *testing.T, pace int, open func() history.Store, parts ...orchestration.Binding) *system {
 	t.Helper()
 	s := &system{t: t, dir: t.TempDir(), open: open, journal: newJournal(t), pace: pace}
-	s.config = natsbroker.Config{Logger: quiet(), InboxAckWait: s.wait(time.Second),
+	s.config = natsbroker.Config{Logger: quiet(), Timeout: s.wait(5 * time.Second), InboxAckWait: s.wait(time.Second),
 		TaskAckWait: s.wait(2 * time.Second),
 		MemberLease: s.wait(time.Second), Partitions: 4}
 	s.startBroker()
@@ -304,7 +304,18 @@ func (v *service) start() {
 		v.kill()
 		_ = v.wait() // it was killed
 	})
-	if !slowtest.Until(patience, func() bool { return len(v.Owned()) > 0 || v.broker.dead.Load() }) {
+	if !slowtest.Until(patience, func() bool {
+		select {
+		case err := <-v.ended:
+			v.ended <- err // for wait
+			if !v.broker.dead.Load() {
+				v.s.t.Fatalf("the orchestrator has ended before it owned a partition: %v", err)
+			}
+			return true
+		default:
+			return len(v.Owned()) > 0 || v.broker.dead.Load()
+		}
+	}) {
 		v.s.t.Fatalf("the orchestrator owns no partitions within %v (%v):\n%s", patience, v.Ready(context.Background()),
 			slowtest.Goroutines())
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
@@ -88,7 +89,7 @@ func playServer(ctx context.Context, r role, log *slog.Logger) error {
 
 func playOrchestrator(ctx context.Context, r role, log *slog.Logger) error {
 	r.Broker.Logger, r.Orchestrator.Logger = log, log
-	b, err := natsbroker.Connect(ctx, r.Broker)
+	b, err := natstest.Dial(ctx, r.Broker)
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func playWorker(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	b, err := natsbroker.Connect(ctx, r.Broker)
+	b, err := natstest.Dial(ctx, r.Broker)
 	if err != nil {
 		return err
 	}

@@ -48,20 +48,29 @@ func StartWith(t testing.TB, o embedded.Options) *embedded.Server {
 }
 
 // Connected connects to a server that runs. On a slow machine the server may answer after the time
-// limit of a request. A service is started again then, and Connected tries again.
+// limit of a request. A service tries again then, and so does Connected.
 func Connected(t testing.TB, connect func() (*natsbroker.Bus, error)) *natsbroker.Bus {
 	t.Helper()
-	var b *natsbroker.Bus
-	var err error
-	connected := slowtest.Until(patience, func() bool {
-		b, err = connect()
-		return err == nil || !isLate(err)
-	})
+	b, err := patiently(connect)
 	if err != nil {
-		t.Fatalf("connected: %t within %v: %v", connected, patience, err)
+		t.Fatalf("connected within %v: %v", patience, err)
 	}
 	t.Cleanup(func() { _ = b.Close() }) // it may have been closed by the test
 	return b
+}
+
+// Dial is Connected for a process that has no test.
+func Dial(ctx context.Context, config natsbroker.Config) (*natsbroker.Bus, error) {
+	return patiently(func() (*natsbroker.Bus, error) { return natsbroker.Connect(ctx, config) })
+}
+
+// patiently calls connect until it answers in time, or patience is over.
+func patiently(connect func() (*natsbroker.Bus, error)) (b *natsbroker.Bus, err error) {
+	slowtest.Until(patience, func() bool {
+		b, err = connect()
+		return err == nil || !isLate(err)
+	})
+	return b, err
 }
 
 // isLate reports whether a request has failed only because its time was over.

@@ -94,7 +94,7 @@ var packages = map[string]rule{
 		"pkg/round", "pkg/history",
 		"internal/jobs", "internal/jobs/jobstest"}},
 
-	"internal/broker": {imports: []string{"pkg/events"}},
+	"internal/broker": {imports: []string{"internal/x/backoff", "pkg/events"}},
 	"internal/broker/nats": {imports: []string{"internal/x/signal", "internal/x/backoff",
 		"pkg/events", "internal/broker", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 		"github.com/synadia-io/orbit.go/natscontext",

@@ -311,14 +311,17 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		return nil, errors.Join(err, stop())
 	}
 	consumer := consumer{o.background.lifetime, o.receiver, o.loop}
-	if err := o.own.Join(ctx, consumer); err != nil {
+	if err := broker.Insist(ctx, o.log, func() error { return o.own.Join(ctx, consumer) }); err != nil {
 		_ = stop()
 		return nil, err
 	}
-	answers, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
-		Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
-		CheckStart: o.config.Round.CheckStart, Logger: o.log})
-	if err != nil {
+	var answers func()
+	if err := broker.Insist(ctx, o.log, func() (err error) {
+		answers, err = report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
+			Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
+			CheckStart: o.config.Round.CheckStart, Logger: o.log})
+		return err
+	}); err != nil {
 		_ = stop()
 		return nil, err
 	}

@@ -174,7 +174,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		defer w.config.Metrics.Watch(w.recordMetrics)()
 	}
 	r := w.begin()
-	stops, err := r.listen()
+	stops, err := r.listen(ctx)
 	if err != nil {
 		r.end(stops)
 		return fmt.Errorf("worker: %w", err)
@@ -209,32 +209,39 @@ func (w *Worker) begin() *run {
 	return r
 }
 
-// listen subscribes to withdrawals, handovers and discovery requests.
-func (r *run) listen() (stops []func(), err error) {
+// listen subscribes to withdrawals, handovers and discovery requests. It tries again until ctx ends
+// while the broker does not respond in time.
+func (r *run) listen(ctx context.Context) (stops []func(), err error) {
+	listen := func(to func() (stop func(), err error)) error {
+		return broker.Insist(ctx, r.log, func() error {
+			stop, err := to()
+			if err == nil {
+				stops = append(stops, stop)
+			}
+			return err
+		})
+	}
 	if r.config.Tags.kind != noTag {
-		stop, err := r.bus.Withdrawals(r.config.Tags.withdrawals(), r.withdrawals.withdrawn)
-		if err != nil {
+		if err := listen(func() (func(), error) {
+			return r.bus.Withdrawals(r.config.Tags.withdrawals(), r.withdrawals.withdrawn)
+		}); err != nil {
 			return nil, err
 		}
-		stops = append(stops, stop)
 	}
 	kind := broker.HandoverTask
 	if r.config.Inside {
 		kind = broker.HandoverSystem
 	}
-	stop, err := r.bus.ReceiveHandovers(kind, r.config.ID, r.handedOver)
-	if err != nil {
+	if err := listen(func() (func(), error) {
+		return r.bus.ReceiveHandovers(kind, r.config.ID, r.handedOver)
+	}); err != nil {
 		return stops, err
 	}
-	stops = append(stops, stop)
 	if r.config.Inside {
 		return stops, nil
 	}
-	stop, err = process.Handle(r.bus, r.present)
-	if err != nil {
-		return stops, err
-	}
-	return append(stops, stop), nil
+	err = listen(func() (func(), error) { return process.Handle(r.bus, r.present) })
+	return stops, err
 }
 
 // drain ends a run: tasks may finish until the shutdown timeout, and the worker nacks the others.

@@ -59,7 +59,8 @@ func (ms *members) Join(ctx context.Context, self broker.Member) (broker.Members
 	if before != nil {
 		before.stop() // it publishes no more, but still hears the others
 	}
-	if err := m.join(ctx); err != nil {
+	subject := "$KV." + ms.names.members + "." + m.key
+	if err := ms.denied.requesting(ctx, subject, m.join); err != nil {
 		m.stop()
 		_ = sub.Unsubscribe() // it fails only if the connection is closed
 		return nil, problem("join", err)
