@@ -105,7 +105,7 @@ var mutants = []mutant{
 	{name: "an orchestrator with another database joins", seed: 6, edits: []edit{
 		{systemOf + "identity.go", "	case e.System != d.ID:\n", "	case false:\n"},
 	}},
-	{name: "what was stored after a deadline is taken before it", seed: 11, edits: []edit{
+	{name: "what was stored after a deadline is taken before it", seed: 16, edits: []edit{
 		{roundOf + "inbox.go", "		case !d.Moment.IsZero() && !in.fireDue(d.Moment):\n", "		case false:\n"},
 	}},
 	{name: "a watermark does not wait for what the receiver before has left",
@@ -131,7 +131,7 @@ var mutants = []mutant{
 				"excluded.last_event, data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
-	{name: "an outbox entry is forgotten before it is published", seed: 210, edits: []edit{
+	{name: "an outbox entry is forgotten before it is published", seed: 7, edits: []edit{
 		{outboxOf + "entry.go", "	return e.open.Add(-int64(messages)) <= 0 && !e.failed.Load()\n",
 			"	return false\n"},
 		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, segment{of[prompt], e}); err != nil {\n",
