@@ -43,17 +43,18 @@ func (c systemCommands) system(use, short, long string, asJSON func(client.Syste
 // its own answer.
 type orchestratorShown struct {
 	client.Orchestrator
-	Began   time.Time        `json:"began,omitzero"`
-	Problem string           `json:"problem,omitempty"`
-	Unknown []client.Unknown `json:"unknown,omitempty"`
+	Began   time.Time          `json:"began,omitzero"`
+	Problem string             `json:"problem,omitempty"`
+	Unknown []client.Unknown   `json:"unknown,omitempty"`
+	Rounds  []client.LongRound `json:"rounds,omitempty"`
 }
 
 func (c systemCommands) orchestrators() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "orchestrators", Short: "List the orchestrators that are alive, their code and their partitions",
 		Args: exactly(),
-		Long: `List the orchestrators that are alive, which versions of which orchestrations they know, and which partitions are theirs. Below that: why one does not work, and
-instances whose messages wait for an orchestrator that knows their code.`,
+		Long: `List the orchestrators that are alive, which versions of which orchestrations they know, and which partitions are theirs. Below that: why one does not work,
+instances whose round does not end, and instances whose messages wait for an orchestrator that knows their code.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.connected(cmd, patience, func(ctx context.Context) error {
@@ -80,7 +81,7 @@ func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.P
 		if i := slices.IndexFunc(all, func(p client.Process) bool {
 			return p.Kind == client.KindOrchestrator && p.ID == o.ID
 		}); i >= 0 {
-			x.Began, x.Problem, x.Unknown = all[i].Began, all[i].Problem, all[i].Unknown
+			x.Began, x.Problem, x.Unknown, x.Rounds = all[i].Began, all[i].Problem, all[i].Unknown, all[i].Rounds
 		} else {
 			state = "does not answer"
 		}
@@ -105,6 +106,9 @@ func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.P
 	for _, x := range shown {
 		if x.Problem != "" {
 			fmt.Fprintf(c.out, "%s is not ready: %s\n", printable.Line(x.ID), oneLine(x.Problem))
+		}
+		for _, r := range x.Rounds {
+			fmt.Fprintf(c.out, "long round: %s, for %s\n", printable.Line(r.Instance), roundText(x.ID, r, c.now()))
 		}
 		for _, u := range x.Unknown {
 			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", printable.Line(u.Instance),

@@ -77,8 +77,8 @@ func whyNot(r orchestration.Receipt) string {
 // notTaken reports a message that no instance has taken yet.
 func (c messageCommands) notTaken(ctx context.Context, command string, m events.Message) error {
 	if _, err := c.client.Instances().Get(ctx, m.Instance); errors.Is(err, client.ErrNoInstance) {
-		return fmt.Errorf("it is sent, but instance %q: %w; if one is started within a minute, it gets it", m.Instance,
-			client.ErrNoInstance)
+		missing := c.notTakenUp(ctx, m.Instance, fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance))
+		return fmt.Errorf("it is sent, but %w; if it is started within a minute, it gets the message", missing)
 	}
 	return c.done(sent{m.Instance, command},
 		"it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")

@@ -317,6 +317,14 @@ func (e *examination) processes(ctx context.Context) {
 				"timers and time limits are as good as the clocks: let all machines have the time from NTP",
 				"the clock of %s %s differs from this one by %v", p.Kind, p.ID, skew.Round(time.Millisecond))
 		}
+		for _, x := range p.Rounds {
+			state := look
+			if x.Abandoned {
+				state = bad
+			}
+			e.note("code", state, longRoundHint, "the round of instance %q has been running for %s", x.Instance,
+				roundText(p.ID, x, e.c.now()))
+		}
 		for _, u := range p.Unknown {
 			e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance,
 				cmp.Or(u.Detail, u.Reason))

@@ -13,17 +13,21 @@ import (
 // faster than the answers.
 const heldAfter = 5 * time.Second
 
-// withoutWorker asks the workers which of an instance's activity tasks they have, and explains what
-// happens to the others.
-func (c lookCommands) withoutWorker(ctx context.Context, s shown) []string {
-	if s.Status != client.Running || len(awaited(s.Waits, c.now())) == 0 {
+// askedNotes asks the processes about an instance that does not change: whether its round does not
+// end, or which of its activity tasks no worker has, and what happens to those.
+func (c lookCommands) askedNotes(ctx context.Context, s shown) []string {
+	now := c.now()
+	if s.Status != client.Running || now.Sub(s.UpdatedAt) < longRoundAfter {
 		return nil
 	}
 	all, err := c.client.System().Processes(ctx)
 	if err != nil {
 		return nil // the rest is known without it
 	}
-	return notHeld(s.ID, awaited(s.Waits, c.now()), all)
+	if why := longRound(all, s.ID, now); why != "" {
+		return []string{why, longRoundHint} // it may have taken the results that history waits for
+	}
+	return notHeld(s.ID, awaited(s.Waits, now), all)
 }
 
 // awaitedTask counts the tasks of an activity that an instance waits for.

@@ -228,26 +228,8 @@ func (c lookCommands) showOne(ctx context.Context, id string) error {
 	if c.asJSON() {
 		return c.json(s)
 	}
-	s.Notes = append(s.Notes, c.withoutWorker(ctx, s)...)
+	s.Notes = append(s.Notes, c.askedNotes(ctx, s)...)
 	return c.showText(s)
-}
-
-// notTakenUp explains a missing instance if its start waits because no orchestrator has its code.
-func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
-	all, e := c.client.System().Processes(ctx)
-	if e != nil {
-		return err
-	}
-	for _, p := range all {
-		for _, u := range p.Unknown {
-			if u.Instance == id {
-				return fmt.Errorf("%w yet: its start waits since %s, because %s; deploy an orchestrator that has "+
-					"this code, or start it by another name", err, span(c.now().Sub(u.Since)),
-					cmp.Or(u.Detail, u.Reason))
-			}
-		}
-	}
-	return err
 }
 
 func (c lookCommands) showText(s shown) error {

@@ -280,6 +280,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	var other otherError
 	var drop dropped
 	var found violations
+	var pending notYet
 	switch {
 	case errors.As(err, &drop):
 		return drop.code, drop.hint
@@ -297,6 +298,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	case errors.Is(err, broker.ErrNoResponders):
 		return unavailable, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
 			"program with `orchestrator`"
+	case errors.As(err, &pending):
+		return notFound, pending.hint
 	case errors.Is(err, client.ErrNoInstance):
 		return notFound, "`rondo list` lists what there is; what was started a moment ago may " +
 			"not have been taken up yet"

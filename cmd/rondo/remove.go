@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"github.com/spf13/cobra"
@@ -48,6 +49,9 @@ said then, otherwise it only tells how many there are.`,
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			if len(args) > 0 {
 				d, err := c.client.Instances().Delete(ctx, args, how)
+				if len(args) == 1 && errors.Is(err, client.ErrNoInstance) {
+					return c.notTakenUp(ctx, args[0], err)
+				}
 				if err != nil {
 					return err
 				}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -156,11 +158,12 @@ func (c startCommands) startOne(ctx context.Context, name, version string, input
 // NATS keeps the start in any case.
 func (c startCommands) startDecided(ctx context.Context, name string, input codec.Payload, f *starting,
 	opts []orchestration.StartOption) error {
+	made := ""
 	if f.request == "" { // under the same id it is stored once, also when it is sent again below
-		id := c.client.NewID()
-		opts = append(opts, orchestration.RequestID(id))
+		made = c.client.NewID()
+		opts = append(opts, orchestration.RequestID(made))
 		if f.id == "" {
-			opts = append(opts, orchestration.ID(id))
+			opts = append(opts, orchestration.ID(made))
 		}
 	}
 	known, answered := c.warnUnknown(ctx, name, f.version)
@@ -198,6 +201,9 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 		return endedError{started.ID, &failure.Error{Kind: failure.Application,
 			Message: r.Detail + "; --on-conflict restart starts it again, with another input"}}
 	case err != nil && soon.Err() != nil && ctx.Err() == nil:
+		if known {
+			c.tellUndecided(ctx, cmp.Or(f.id, made))
+		}
 		return c.startUndecided(ctx, name, input, f, opts)
 	case err != nil:
 		return err
@@ -208,6 +214,18 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 // decidedWithin is for how long the decision about a start is waited for if an orchestrator knows
 // its code.
 const decidedWithin = 10 * time.Second
+
+// tellUndecided says why an orchestrator that has the code of a start does not decide it.
+func (c startCommands) tellUndecided(ctx context.Context, id string) {
+	why := "`rondo show " + argument(id) + "` tells more later"
+	if id == "" {
+		why = "`rondo list` tells later what there is"
+	} else if pending, ok := errors.AsType[notYet](c.notTakenUp(ctx, id, client.ErrNoInstance)); ok {
+		why = pending.why + "; " + pending.hint
+	}
+	fmt.Fprintf(c.problems, "NATS has the start, and no orchestrator has decided it within %v: %s\n", decidedWithin,
+		why)
+}
 
 // startUndecided starts an instance without waiting for the decision of an orchestrator.
 func (c startCommands) startUndecided(ctx context.Context, name string, input codec.Payload, f *starting,

@@ -101,7 +101,11 @@ func (c waitCommands) stands(id string) string {
 	defer cancel()
 	w, err := c.client.Instances().Waiting(ctx, id)
 	if errors.Is(err, client.ErrNoInstance) {
-		return c.notTakenUp(ctx, id, client.ErrNoInstance).Error()
+		err := c.notTakenUp(ctx, id, client.ErrNoInstance)
+		if pending, ok := errors.AsType[notYet](err); ok {
+			return err.Error() + "; " + pending.hint
+		}
+		return err.Error()
 	}
 	if err != nil {
 		return "how it stands could not be found out"
@@ -113,6 +117,13 @@ func (c waitCommands) stands(id string) string {
 			break
 		}
 		said = append(said, "waits for "+x.What)
+	}
+	if w.Status == client.Running {
+		if all, err := c.client.System().Processes(ctx); err == nil {
+			if why := longRound(all, id, c.now()); why != "" {
+				said = []string{"it is " + string(w.Status), why, longRoundHint}
+			}
+		}
 	}
 	return strings.Join(append(said, w.Notes...), "; ")
 }

@@ -51,6 +51,8 @@ type Process struct {
 	Works *Works `json:"works,omitempty"`
 	// Unknown are instances whose messages wait with an orchestrator that cannot take them.
 	Unknown []Unknown `json:"unknown,omitempty"`
+	// Rounds are those of an orchestrator that have been running for long.
+	Rounds []Round `json:"rounds,omitempty"`
 }
 
 // Works describes the work of a worker.
@@ -106,6 +108,17 @@ type Unknown struct {
 	Since    time.Time `json:"since"`
 }
 
+// Round is a round that has been running for long: the code of its instance does not return to the
+// library.
+type Round struct {
+	Instance      string    `json:"instance"`
+	Orchestration string    `json:"orchestration,omitempty"`
+	Version       string    `json:"version,omitempty"`
+	Since         time.Time `json:"since"`
+	// Abandoned means that the orchestrator has given up its goroutine and uses another one.
+	Abandoned bool `json:"abandoned,omitempty"`
+}
+
 // maxListed bounds what one process lists, so that its answer fits into a message.
 const maxListed = 200
 
@@ -121,6 +134,7 @@ func Handle(b broker.Discovery, tell func(ctx context.Context) Process) (stop fu
 			w.Holds = w.Holds[:maxListed]
 		}
 		p.Unknown = p.Unknown[:min(len(p.Unknown), maxListed)]
+		p.Rounds = p.Rounds[:min(len(p.Rounds), maxListed)]
 		return json.Marshal(p)
 	})
 }

@@ -174,6 +174,8 @@ type Process struct {
 	Works *Works `json:"works,omitempty"`
 	// Unknown are instances whose messages wait with an orchestrator that cannot take them.
 	Unknown []Unknown `json:"unknown,omitempty"`
+	// Rounds are the rounds of an orchestrator that have been running for more than 2 seconds.
+	Rounds []LongRound `json:"rounds,omitempty"`
 }
 
 // Works describes the work of a worker.
@@ -229,6 +231,18 @@ type Unknown struct {
 	Since    time.Time `json:"since"`
 }
 
+// LongRound is a round that has been running for long: the code of the instance loops or blocks,
+// and does not return to the library. Until its first round ends, the database does not have the
+// instance.
+type LongRound struct {
+	Instance      string    `json:"instance"`
+	Orchestration string    `json:"orchestration,omitempty"`
+	Version       string    `json:"version,omitempty"`
+	Since         time.Time `json:"since"`
+	// Abandoned means that the orchestrator has given up its goroutine and uses another one.
+	Abandoned bool `json:"abandoned,omitempty"`
+}
+
 // LogLevelChange asks processes to change their log level.
 type LogLevelChange struct {
 	// Level is debug, info, warn or error; "" changes nothing.
@@ -266,7 +280,8 @@ func systemOf(x query.System) SystemStatus {
 func processOf(p process.Process) Process {
 	out := Process{Kind: p.Kind, ID: p.ID, Host: p.Host, Build: p.Build, System: p.System, Began: p.Began, Now: p.Now,
 		OtherAccount: p.OtherAccount, Problem: p.Problem, Warnings: p.Warnings,
-		Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) })}
+		Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) }),
+		Rounds:  convert(p.Rounds, func(x process.Round) LongRound { return LongRound(x) })}
 	if w := p.Works; w != nil {
 		out.Works = &Works{Draining: w.Draining, Slots: w.Slots, Used: w.Used, Tags: w.Tags, Activities: w.Activities,
 			Queues:   convert(w.Queues, func(q process.Queue) WorkerQueue { return WorkerQueue(q) }),

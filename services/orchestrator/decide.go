@@ -62,9 +62,21 @@ type deciderConfig struct {
 type job struct {
 	entry       *entry // its known fields do not change while the job runs
 	live        *round.Instance
+	row         round.Row // has name and version, also in the first round
+	began       time.Time
 	seen        *clocks // when the watch saw it first
 	interrupted bool
 	reported    bool
+}
+
+func newJob(e *entry, now time.Time) *job {
+	j := &job{entry: e, live: e.live, row: e.known.row(), began: now}
+	if len(e.taken) > 0 && j.row.Name == "" {
+		if s, ok := e.taken[0].message.Content.(*events.Start); ok {
+			j.row.Name, j.row.Version = s.Orchestration, s.Version
+		}
+	}
+	return j
 }
 
 // maxLost is how many goroutines may be lost before the process counts as dead.
@@ -118,7 +130,7 @@ func (d *deciders) work(ctx context.Context) {
 				e.live.Evict()
 				return
 			}
-			j := &job{entry: e, live: e.live}
+			j := newJob(e, time.Now())
 			d.mu.Lock()
 			d.busy[j] = true
 			d.mu.Unlock()

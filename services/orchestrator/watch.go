@@ -1,12 +1,16 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/awake"
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/services/orchestrator/report"
 )
 
 // This file watches the code of orchestrations while it is decided. A wall clock would blame code
@@ -97,5 +101,26 @@ func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, stuck func
 }
 
 func (d *deciders) logOf(j *job) *slog.Logger {
-	return j.entry.logger(d.log)
+	return telemetry.LogOf(d.log, j.entry.id, j.row)
+}
+
+// longRound is the time after which a round counts as long: operators are told of it.
+const longRound = 2 * time.Second
+
+// longRounds lists the rounds that have been running for long, the oldest first. The store has
+// nothing of a first round until it ends.
+func (d *deciders) longRounds() []report.Round {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []report.Round
+	for j := range d.busy {
+		if time.Since(j.began) >= longRound {
+			out = append(out, report.Round{Instance: j.entry.id, Orchestration: j.row.Name, Version: j.row.Version,
+				Since: j.began.UTC(), Abandoned: j.reported})
+		}
+	}
+	slices.SortFunc(out, func(a, b report.Round) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Instance, b.Instance))
+	})
+	return out
 }

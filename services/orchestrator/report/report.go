@@ -38,7 +38,17 @@ type Config struct {
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
-	Logger     *slog.Logger
+	// Rounds lists the rounds that have been running for long.
+	Rounds func() []Round
+	Logger *slog.Logger
+}
+
+// Round is a round that has been running for long.
+type Round struct {
+	Instance, Orchestration, Version string
+	Since                            time.Time
+	// Abandoned means that the orchestrator has given up its goroutine and uses another one.
+	Abandoned bool
 }
 
 // Reporter answers requests of clients.
@@ -85,6 +95,9 @@ func (r *Reporter) present(ctx context.Context) process.Process {
 	for _, u := range r.config.Members.Unknown() {
 		p.Unknown = append(p.Unknown,
 			process.Unknown{Instance: u.Instance, Reason: string(u.Reason), Detail: u.Detail, Since: u.Since})
+	}
+	for _, x := range r.config.Rounds() {
+		p.Rounds = append(p.Rounds, process.Round(x))
 	}
 	return p
 }

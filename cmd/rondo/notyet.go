@@ -1,0 +1,89 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// This file explains instances that the database does not have, or that do not change, by what the
+// orchestrators answer: the start waits for code, or a round does not end.
+
+// notYet is the error about an instance that the database does not have yet.
+type notYet struct {
+	err       error // client.ErrNoInstance with the id
+	why, hint string
+}
+
+func (e notYet) Error() string { return e.err.Error() + " yet: " + e.why }
+func (e notYet) Unwrap() error { return e.err }
+
+// notTakenUp explains a missing instance: no orchestrator has its code, or its first round does not
+// end.
+func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
+	all, e := c.client.System().Processes(ctx)
+	if e != nil {
+		return err
+	}
+	if why := longRound(all, id, c.now()); why != "" {
+		return notYet{err, why, longRoundHint}
+	}
+	for _, p := range all {
+		for _, u := range p.Unknown {
+			if u.Instance == id {
+				return notYet{err, fmt.Sprintf("its start waits since %s, because %s", span(c.now().Sub(u.Since)),
+					cmp.Or(u.Detail, u.Reason)), c.waitsForCodeHint(id)}
+			}
+		}
+	}
+	return err
+}
+
+// waitsForCodeHint tells what ends the wait of a start for code. NATS has the start, and the
+// database has no instance that control messages and deletions could be for.
+func (c *cli) waitsForCodeHint(id string) string {
+	prefix := c.settings.prefix
+	return fmt.Sprintf("deploy an orchestrator that has this code, or start it by another name. NATS keeps the start: "+
+		"cancel, terminate and delete do not take it back. `nats stream purge %s --subject %s` drops it; an "+
+		"orchestrator with --fail-unregistered fails all such starts",
+		strings.ToUpper(strings.ReplaceAll(prefix, "-", "_")), argument(prefix+".p.*.*.*."+events.EncodeToken(id)))
+}
+
+// longRoundHint tells what ends a round that does not end by itself.
+const longRoundHint = "code of orchestrations must not loop, sleep or block outside of activities, steps and the " +
+	"functions of the context: correct it, and restart that orchestrator with it"
+
+// longRoundAfter is the time without a change from which show asks the orchestrators for long
+// rounds: they name none that is younger.
+const longRoundAfter = 2 * time.Second
+
+// longRound describes the long round of an instance; "" if there is none.
+func longRound(all []client.Process, id string, now time.Time) string {
+	for _, p := range all {
+		for _, x := range p.Rounds {
+			if x.Instance == id {
+				return "its round has been running for " + roundText(p.ID, x, now)
+			}
+		}
+	}
+	return ""
+}
+
+// roundText tells for how long a round runs, and where.
+func roundText(orchestrator string, x client.LongRound, now time.Time) string {
+	code := x.Orchestration
+	if x.Version != "" {
+		code += " " + x.Version
+	}
+	text := fmt.Sprintf("%s in orchestrator %q: the code of %s does not return to the library", span(now.Sub(x.Since)),
+		orchestrator, cmp.Or(code, "its orchestration"))
+	if x.Abandoned {
+		text += ", and the orchestrator has given up its goroutine"
+	}
+	return text
+}

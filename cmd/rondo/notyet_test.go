@@ -1,0 +1,95 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/orchestration"
+)
+
+// A round whose code does not return is named by show, doctor, orchestrators, wait and terminate:
+// the first one of an instance, which the database does not have, and a later one.
+func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
+	t.Parallel()
+	blocks, later := orchestration.Define[int, int]("blocks"), orchestration.Define[int, int]("later")
+	release := make(chan struct{})
+	d := deploy(t, t.TempDir(), []app.Part{
+		blocks.Bind(func(_ *orchestration.Context, n int) (int, error) { <-release; return n, nil }),
+		later.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+			if _, err := approve.Wait(ctx); err != nil {
+				return 0, err
+			}
+			<-release
+			return n, nil
+		}),
+	})
+	defer close(release)
+	const running = `its round has been running for \d+s in orchestrator "dev": the code of `
+	_, text := d.say("start", "blocks", "1", "--id", "first")
+	if !regexp.MustCompile(`no orchestrator has decided it within 10s: ` + running).MatchString(text) {
+		t.Errorf("start says %q", text)
+	}
+	d.until(`instance "first": there is no such instance yet: `+running+`blocks does not return.*must not loop`,
+		"show", "first")
+	d.say("start", "later", "1", "--id", "second")
+	d.until(`event "approve"`, "show", "second")
+	d.say("raise", "second", "approve", `"yes"`)
+	d.until(`note +`+running+`later 1\.0\.0 does not return.*must not loop`, "show", "second")
+	d.until(`look +code +the round of instance "first" has been running for \d+s in orchestrator "dev": the code of `+
+		`blocks does not`, "doctor")
+	d.until(`long round: first, for \d+s in orchestrator "dev": the code of blocks`, "orchestrators")
+	d.until(`has not ended: it is running; `+running+`later 1\.0\.0`, "wait", "second", "--timeout", "10ms")
+	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "wait", "first", "--timeout", "10ms")
+	d.until(`it is sent, but instance "first": there is no such instance yet: `+running, "suspend", "first")
+}
+
+// NATS keeps a start of an orchestration that no orchestrator has. The command that delete names
+// drops it: it does not run when the code is deployed later.
+func TestAStartThatWaitsForCodeCanBeDropped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := deploy(t, dir, stuck(1))
+	const id = "order 7.b"
+	d.say("start", "misspelt", "1", "--id", id)
+	text := d.until(`start waits`, "delete", "--force", id)
+	purge := regexp.MustCompile("`nats stream purge (\\S+) --subject '(\\S+)'`").FindStringSubmatch(text)
+	if purge == nil {
+		t.Fatalf("delete says %q", text)
+	}
+	n, err := nats.Connect(d.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	js, err := jetstream.New(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), purge[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(purge[2])); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("rondo.p.>")); err != nil ||
+		len(info.State.Subjects) != 0 {
+		t.Fatalf("after %q, there are %v (%v)", purge, info.State.Subjects, err)
+	}
+	d.stop()
+	misspelt := orchestration.Define[int, int]("misspelt")
+	d = deploy(t, dir, []app.Part{
+		misspelt.Bind(func(_ *orchestration.Context, n int) (int, error) { return n, nil }),
+	})
+	if code, text := d.say("start", "misspelt", "1", "--id", "another", "--wait"); code != succeeded {
+		t.Fatal(text)
+	}
+	if _, text := d.say("list"); strings.Contains(text, "order") {
+		t.Errorf("it runs after all: %s", text)
+	}
+}
