@@ -2,8 +2,11 @@ package main
 
 import (
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rondo-run/rondo/internal/devdir"
 )
 
 // The command names the address if it guesses where NATS is: another system may listen there.
@@ -12,7 +15,8 @@ func TestGuessedAddressIsPrinted(t *testing.T) {
 	for _, env := range []string{"RONDO_NATS_URL", "RONDO_NATS_CONTEXT", "RONDO_CONFIG"} {
 		t.Setenv(env, "")
 	}
-	const guess = "there is no .rondo here, and neither --nats nor $RONDO_NATS_URL: talking to nats://127.0.0.1:4222\n"
+	const guess = "there is no .rondo here, and neither --nats nor $RONDO_NATS_URL: " +
+		"talking to nats://127.0.0.1:4222; --dir names the directory of a dev that was started elsewhere\n"
 	for _, c := range []struct {
 		args   []string
 		prints bool
@@ -28,5 +32,23 @@ func TestGuessedAddressIsPrinted(t *testing.T) {
 		if got := strings.Contains(problems.String(), guess); got != c.prints {
 			t.Errorf("rondo %s: %q", strings.Join(c.args, " "), problems.String())
 		}
+	}
+}
+
+// The directory in which dev was started is not the one that has its files.
+func TestTheDirectoryAroundThatOfADevIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	inside := filepath.Join(dir, ".rondo")
+	d := deploy(t, inside, stuck(1))
+	d.where = []string{"--dir", dir}
+	if code, text := d.say("list"); code != unavailable || !strings.Contains(text, "did you mean --dir "+inside+"?") {
+		t.Errorf("list exits with %d and says %q", code, text)
+	}
+	d.stop()
+	if _, err := devdir.Read(inside); err == nil {
+		t.Fatal("dev runs after its end")
+	}
+	if _, text := d.say("list"); strings.Contains(text, "did you mean") {
+		t.Errorf("without a dev, list says %q", text)
 	}
 }

@@ -33,7 +33,7 @@ func (f *filter) flags(cmd *cobra.Command) {
 	x.StringVar(&f.f.Version, "version", "", "only those of a `version` of it")
 	x.StringVar(&f.f.IDPrefix, "prefix-of-id", "", "only those whose id begins with this `text`")
 	x.StringVar(&f.f.Parent, "parent", "", "only the children of an `instance`")
-	x.StringToStringVar(&f.f.Attributes, "attribute", nil, "only those that were started with this `key=value`")
+	x.Var(attributeFlag{&f.f.Attributes}, "attribute", "only those that were started with this `key=value`")
 	x.BoolVar(&f.f.RootsOnly, "roots", false, "no children")
 	x.StringVar(&f.createdAfter, "created-after", "",
 		"only those begun after a `time`, like 2027-01-01T03:00:00Z, or 24h for a day ago")

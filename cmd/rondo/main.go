@@ -292,9 +292,11 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		errors.Is(err, orchestration.ErrOtherOrchestration):
 		return ended, ""
 	case errors.Is(err, devdir.ErrNotRunning):
-		return unavailable, "start your program with `dev` again, or say where NATS is with --nats or $RONDO_NATS_URL"
+		return unavailable, "start your program with `dev` again, or say where NATS is with --nats or " +
+			"$RONDO_NATS_URL, or with --dir which directory `dev` runs in"
 	case errors.Is(err, errNotConnected):
-		return unavailable, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL"
+		return unavailable, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL, " +
+			"or with --dir which directory `dev` runs in"
 	case errors.Is(err, broker.ErrNoResponders):
 		return unavailable, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
 			"program with `orchestrator`"

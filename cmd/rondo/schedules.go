@@ -154,7 +154,7 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 	cmd.Flags().StringVar(&overlap, "overlap", "skip",
 		"the `policy` for a run whose predecessor has not ended: skip, replace or each")
 	cmd.Flags().StringVar(&s.Version, "orchestration-version", "", "the `version` of the orchestration")
-	cmd.Flags().StringToStringVar(&s.Attributes, "attribute", nil, "what instances can be found by, as `key=value`")
+	cmd.Flags().Var(attributeFlag{&s.Attributes}, "attribute", "what instances can be found by, as `key=value`")
 	cmd.Flags().BoolVar(&unchecked, "unchecked", false,
 		"store it also if no orchestrator that is running has the orchestration, or takes the input")
 	cmd.Flags().BoolVar(&s.Paused, "paused", false, "it starts nothing until it is resumed")

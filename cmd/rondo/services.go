@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/rondo-run/rondo/examples/orders/shop"
 	"github.com/rondo-run/rondo/internal/settings"
@@ -70,27 +67,4 @@ func advise(c *app.Config) {
 		}
 		return commands
 	}
-}
-
-// flagError says which flag there is not, and which one may have been meant.
-func flagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return usageError{err}
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	name := unknown.GetSpecifiedName()
-	if len(name) == 1 {
-		return usageError{fmt.Errorf("there is no flag -%s", name)}
-	}
-	if rest, is := strings.CutPrefix(name, "nats-"); is { // --nats-ca is nearer to --nats than to --nats-tls-ca
-		for _, n := range names {
-			if strings.HasPrefix(n, "--nats-") && strings.HasSuffix(n, "-"+rest) {
-				return usageError{fmt.Errorf("there is no flag --%s; did you mean %s?", name, n)}
-			}
-		}
-	}
-	return usageError{fmt.Errorf("there is no flag --%s%s", name, settings.DidYouMean("--"+name, names))}
 }

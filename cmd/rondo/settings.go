@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -117,10 +118,19 @@ func (c *connection) config(cmd *cobra.Command) (app.Config, settings.Reading, e
 			}
 		} else if cmd.Flags().Changed("dir") || errors.Is(err, devdir.ErrNotRunning) {
 			// and not the answer of another one on the usual port
+			if inside := filepath.Join(c.dir, app.Defaults(app.Dev).Dir); isDev(inside) {
+				err = fmt.Errorf("%w; did you mean --dir %s?", err, argument(inside))
+			}
 			return config, r, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
 	}
 	return config, r, nil
+}
+
+// isDev reports whether a dev runs in a directory.
+func isDev(dir string) bool {
+	_, err := devdir.Read(dir)
+	return err == nil
 }
 
 // guess explains the address of NATS if nothing names it: the system that listens there may be
@@ -129,7 +139,8 @@ func (c *connection) guess(r settings.Reading) string {
 	if r.From["nats"] != "" || r.From["nats-context"] != "" {
 		return ""
 	}
-	return fmt.Sprintf("there is no %s here, and neither --nats nor $RONDO_NATS_URL: talking to %s", c.dir, usualNATS)
+	return fmt.Sprintf("there is no %s here, and neither --nats nor $RONDO_NATS_URL: talking to %s; "+
+		"--dir names the directory of a dev that was started elsewhere", c.dir, usualNATS)
 }
 
 // usualNATS is the address of NATS if nothing names one.

@@ -68,7 +68,7 @@ orchestration, this exits with 4. --on-conflict says otherwise:
 		"the `policy` for an ID that exists: use, reject, restart or replace")
 	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
 	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
-	flags.StringToStringVar(&f.attributes, "attribute", nil,
+	flags.Var(attributeFlag{&f.attributes}, "attribute",
 		"what it can be found by, as `key=value`; may be said more than once")
 	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown-fields", false,
 		"accept fields of the input that the orchestration does not know")

@@ -1,5 +1,7 @@
 package settings
 
+import "strings"
+
 // DidYouMean names the likely intention, to be put behind an error: "; did you mean start?", or
 // nothing.
 func DidYouMean(name string, known []string) string {
@@ -9,11 +11,12 @@ func DidYouMean(name string, known []string) string {
 	return ""
 }
 
-// nearest is the one of several words that a word looks like, "" if it looks like none.
+// nearest is the one of several words that a word looks like, "" if it looks like none. Upper case
+// counts as lower case.
 func nearest(name string, known []string) string {
 	best, least := "", 1+len(name)/3
 	for _, k := range known {
-		if d := distance(name, k, least+1); d <= least && (best == "" || d < least) {
+		if d := distance(strings.ToLower(name), strings.ToLower(k), least+1); d <= least && (best == "" || d < least) {
 			best, least = k, d
 		}
 	}

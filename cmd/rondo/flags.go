@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rondo-run/rondo/internal/settings"
+)
+
+// flagError explains a flag that does not exist, or whose value is invalid.
+func flagError(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return misuse("--%s %q: %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid))
+	}
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	name := unknown.GetSpecifiedName()
+	switch {
+	case len(name) == 1 && strings.Contains("0123456789.", name):
+		return misuse("there is no flag -%s; a negative number is an argument only behind --: "+
+			"rondo start add --id a-1 -- -5", name)
+	case len(name) == 1:
+		return misuse("there is no flag -%s", name)
+	}
+	if rest, is := strings.CutPrefix(name, "nats-"); is { // --nats-ca is nearer to --nats than to --nats-tls-ca
+		for _, n := range names {
+			if strings.HasPrefix(n, "--nats-") && strings.HasSuffix(n, "-"+rest) {
+				return misuse("there is no flag --%s; did you mean %s?", name, n)
+			}
+		}
+	}
+	return misuse("there is no flag --%s%s", name, settings.DidYouMean("--"+name, names))
+}
+
+// wanted tells what a flag with an invalid value takes.
+func wanted(e *pflag.InvalidValueError) string {
+	switch e.GetFlag().Value.Type() {
+	case "int":
+		return "want a whole number, like 10"
+	case "duration":
+		return "want a duration, like 90s or 5m"
+	case "bool":
+		return "want true or false"
+	}
+	return e.Unwrap().Error()
+}
+
+// attributeFlag is the value of --attribute: key=value, several with commas or several flags.
+type attributeFlag struct{ to *map[string]string }
+
+var _ pflag.Value = attributeFlag{}
+
+func (f attributeFlag) Set(value string) error {
+	if value == "" { // emptyFlags refuses it
+		return nil
+	}
+	pairs, err := csv.NewReader(strings.NewReader(value)).Read()
+	if err != nil {
+		return errors.New("want key=value")
+	}
+	for _, p := range pairs {
+		k, v, ok := strings.Cut(p, "=")
+		if !ok {
+			return errors.New("want key=value")
+		}
+		if before, twice := (*f.to)[k]; twice {
+			return fmt.Errorf("attribute %q was given before, as %q: an attribute has one value", k, before)
+		}
+		if *f.to == nil {
+			*f.to = make(map[string]string)
+		}
+		(*f.to)[k] = v
+	}
+	return nil
+}
+
+func (attributeFlag) Type() string { return "attribute" }
+
+func (f attributeFlag) String() string {
+	var pairs []string
+	if f.to != nil { // pflag compares the default with the zero value
+		for _, k := range slices.Sorted(maps.Keys(*f.to)) {
+			pairs = append(pairs, k+"="+(*f.to)[k])
+		}
+	}
+	return strings.Join(pairs, ",")
+}
