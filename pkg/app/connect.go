@@ -170,10 +170,11 @@ func (d *dialer) await(ctx context.Context, what string, try func(context.Contex
 	}
 }
 
-// hopeless reports whether waiting cannot help: a file does not exist, or the database refuses for
-// good. It is worth waiting for all errors of NATS, because accounts and streams may be created
-// meanwhile; and for another process that has the database, for tables that another process creates
-// or changes, and for the privileges on them.
+// hopeless reports whether waiting cannot help: a file does not exist, the database refuses for
+// good, or NATS has one server and the settings want replicas. It is worth waiting for all other
+// errors of NATS, because accounts and streams may be created meanwhile; and for another process
+// that has the database, for tables that another process creates or changes, and for the privileges
+// on them.
 func (d *dialer) hopeless(err error) bool {
 	var of *history.Error
 	var locked *sqlite.LockedError
@@ -189,7 +190,8 @@ func (d *dialer) hopeless(err error) bool {
 	case errors.As(err, &of):
 		return of.Class == history.Permanent
 	}
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) ||
+		errors.Is(err, natsbroker.ErrOneServer)
 }
 
 // oneLine puts what stands on several lines on one.

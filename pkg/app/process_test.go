@@ -197,6 +197,15 @@ func TestAWrongDatabaseIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// Replicas that the NATS server cannot have are no reason to wait for it.
+func TestReplicasOnOneServerEndTheService(t *testing.T) {
+	t.Parallel()
+	code, _, problems := inside(t, environment(), with("worker", "--nats", server(t).URL(), "--replicas", "3")...)
+	if code != 1 || !strings.Contains(problems, "set --replicas 1") || strings.Contains(problems, "waiting for NATS") {
+		t.Errorf("exit code %d: %s", code, problems)
+	}
+}
+
 func TestAWaitingServiceEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, with("worker", "--nats", "nats://127.0.0.1:1")...)

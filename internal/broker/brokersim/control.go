@@ -141,7 +141,7 @@ func (a *answerer) answered(ctx context.Context, request []byte) ([]byte, error)
 		if errors.As(err, &known) && known.Code != "" {
 			code = known.Code
 		}
-		return nil, &broker.ResponseError{Code: code, Message: strings.ReplaceAll(err.Error(), "\n", " ")}
+		return nil, &broker.ResponseError{Code: code, Message: err.Error()}
 	}
 	return answer, nil
 }

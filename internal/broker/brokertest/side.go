@@ -450,7 +450,7 @@ func answerErrors(t *T) {
 		code, wants string
 	}{
 		"coded": {&broker.ResponseError{Code: "not_found", Message: "no instance \"ü\"\nof that name"}, "not_found",
-			"no instance \"ü\" of that name"},
+			"no instance \"ü\"\nof that name"},
 		"wrapped": {fmt.Errorf("while looking: %w", &broker.ResponseError{Code: "bad", Message: "m"}), "bad",
 			"while looking: m"},
 		"plain": {errors.New("broken"), "failed", "broken"},

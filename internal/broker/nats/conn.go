@@ -348,7 +348,7 @@ func (c *conn) askAgain(ctx context.Context, do func(context.Context) error) (er
 		silent := errors.Is(err, nats.ErrTimeout) || answered.Err() != nil
 		cancel()
 		var api *jetstream.APIError
-		if err == nil || ctx.Err() != nil || !silent && (!errors.As(err, &api) || api.Code < 500) {
+		if err == nil || ctx.Err() != nil || isOneServer(err) || !silent && (!errors.As(err, &api) || api.Code < 500) {
 			return err
 		}
 		if silent || attempt == askAttempts-1 {

@@ -111,7 +111,7 @@ func (r *requests) Request(ctx context.Context, method string, request []byte) (
 		return nil, problem("request "+method, err)
 	}
 	if code := m.Header.Get(headerErrorCode); code != "" {
-		return nil, &broker.ResponseError{Code: code, Message: m.Header.Get(headerError)}
+		return nil, &broker.ResponseError{Code: code, Message: strings.Join(m.Header.Values(headerError), "\n")}
 	}
 	return m.Data, nil
 }
@@ -259,7 +259,7 @@ func (r *requests) respond(ctx context.Context, m *nats.Msg,
 			code = printable(known.Code)
 		}
 		out.Data = nil
-		out.Header = nats.Header{headerErrorCode: {code}, headerError: {printable(err.Error())}}
+		out.Header = nats.Header{headerErrorCode: {code}, headerError: printableLines(err.Error())}
 	}
 	if r.mayAnswer(m) {
 		_ = r.nc.PublishMsg(out) // if it is lost, the requester asks again

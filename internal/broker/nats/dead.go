@@ -186,9 +186,7 @@ func (dl *deadLetters) Drop(ctx context.Context, place uint64) error {
 
 // printable makes a value fit for a header.
 func printable(s string) string {
-	if len(s) > maxDetail {
-		s = s[:maxDetail] + "…"
-	}
+	s = cut(s)
 	s = strings.ToValidUTF8(s, "?")
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -196,4 +194,20 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// printableLines is printable for the lines of a text: each is one value of a header.
+func printableLines(s string) []string {
+	lines := strings.Split(cut(s), "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return lines
+}
+
+func cut(s string) string {
+	if len(s) > maxDetail {
+		return s[:maxDetail] + "…"
+	}
+	return s
 }

@@ -63,6 +63,9 @@ func (r *resources) setUp(ctx context.Context) error {
 	if is.inbox = s.stream(ctx, r.plan.inboxConfig(n)); is.inbox != nil && s.replicas == 0 {
 		s.replicas = is.inbox.CachedInfo().Config.Replicas // the other streams get as many replicas
 	}
+	if errors.Is(errors.Join(s.errs...), ErrOneServer) { // the other streams would fail, too
+		return fmt.Errorf("nats: %d replicas: %w", r.plan.config.Replicas, ErrOneServer)
+	}
 	is.later = s.stream(ctx, r.plan.laterConfig())
 	is.work = s.stream(ctx, r.plan.tasksConfig())
 	is.dead = s.stream(ctx, r.plan.deadConfig())
@@ -189,10 +192,25 @@ func (s *setup) failed(what string, err error) bool {
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = fmt.Errorf("%w: the account of this user does not import the request, or JetStream is off", err)
 	}
+	if isOneServer(err) {
+		err = ErrOneServer
+	}
 	if err != nil {
 		s.errs = append(s.errs, fmt.Errorf("%s: %w", what, err))
 	}
 	return err != nil
+}
+
+// ErrOneServer means that streams must have replicas, and that NATS has one server. More time does
+// not help.
+var ErrOneServer = errors.New("this NATS server is in no cluster, so its streams have no replicas; connect to a " +
+	"cluster, or set --replicas 1")
+
+// isOneServer reports whether a server refuses replicas, because it is in no cluster.
+func isOneServer(err error) bool {
+	const replicasNotSupported = 10074 // as in the source of the server
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == replicasNotSupported
 }
 
 // The metadata keys of a stream: the number of partitions, the largest number so far, when the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -532,5 +534,36 @@ func TestVerifyDoesNotMakeWhatIsLost(t *testing.T) {
 	if _, err := js.Stream(t.Context(), "RONDO"); err != nil &&
 		!strings.Contains(err.Error(), jetstream.ErrStreamNotFound.Error()) {
 		t.Errorf("the stream: %v", err)
+	}
+}
+
+// A server that is in no cluster refuses replicas: the setup ends with the first request to make a
+// stream, and with what to do.
+func TestReplicasOnOneServerAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	asked, err := nc.SubscribeSync("$JS.API.STREAM.CREATE.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = natsbroker.Connect(t.Context(), natsbroker.Config{URLs: server.URL(), Replicas: 3})
+	wants(t, err, "3 replicas: this NATS server is in no cluster, so its streams have no replicas; connect to a "+
+		"cluster, or set --replicas 1")
+	if !errors.Is(err, natsbroker.ErrOneServer) {
+		t.Errorf("the setup returns %v", err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, _ := asked.Pending(); n != 1 {
+		t.Errorf("%d requests to make a stream, want 1", n)
 	}
 }
