@@ -442,6 +442,9 @@ func (c lookCommands) watch() *cobra.Command {
 
 func (c lookCommands) watchOne(ctx context.Context, id string) error {
 	for s, err := range c.client.WatchStatus(ctx, id) {
+		if err != nil && ctx.Err() != nil {
+			return notEnded{id + " has not ended: " + c.stands(id), ctx.Err()}
+		}
 		if err != nil {
 			return err
 		}

@@ -45,6 +45,7 @@ func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
 	d.until(`long round: first, for \d+s in orchestrator "dev": the code of blocks`, "orchestrators")
 	d.until(`has not ended: it is running; `+running+`later 1\.0\.0`, "wait", "second", "--timeout", "10ms")
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "wait", "first", "--timeout", "10ms")
+	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "watch", "first", "--timeout", "10ms")
 	d.until(`it is sent, but instance "first": there is no such instance yet: `+running, "suspend", "first")
 }
 

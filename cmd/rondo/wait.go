@@ -96,7 +96,7 @@ func (e notEnded) Error() string { return e.stands }
 func (e notEnded) Unwrap() error { return e.why }
 
 // stands says how an instance stands, when there is no more time to wait for it.
-func (c waitCommands) stands(id string) string {
+func (c *cli) stands(id string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	w, err := c.client.Instances().Waiting(ctx, id)
