@@ -91,7 +91,7 @@ func TestSchedule(t *testing.T) {
 	}
 
 	err = c.Schedules().Put(ctx, client.Schedule{ID: "s", Orchestration: "stocktaking", Cron: "at night"})
-	wantError(t, err, `schedule "s": cron "at night": expected exactly 6 fields, found 2: [at night]; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), @daily or @every 1h`)
+	wantError(t, err, `schedule "s": cron "at night": want 5 fields, or 6 with seconds; it has 2; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), @daily or @every 1h`)
 }
 
 // TestTheLastDelayedStartCounts sends two starts of one id that wait in the broker.

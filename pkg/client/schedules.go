@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,7 +110,10 @@ func (s Schedule) Check() error {
 
 // pattern checks a schedule and returns the pattern that the broker takes.
 func (s Schedule) pattern() (string, error) {
-	pattern, _, err := parseCron(s.Cron, s.Zone)
+	pattern, next, err := parseCron(s.Cron, s.Zone)
+	if err == nil && next != nil && next(time.Now()).IsZero() {
+		err = fmt.Errorf("cron %q: it has no next time: no such month has that day", s.Cron)
+	}
 	errs := []error{orchestration.CheckStart(s.Orchestration, nil, time.Time{}, orchestration.ID(s.ID),
 		orchestration.Version(s.Version), orchestration.Attributes(s.Attributes)), err}
 	switch s.Overlap {
@@ -170,6 +174,7 @@ func parseCron(pattern, zone string) (string, func(time.Time) time.Time, error) 
 		}
 		return pattern, nil, nil
 	}
+	written := pattern
 	if len(strings.Fields(pattern)) == 5 {
 		pattern = "0 " + pattern
 	}
@@ -181,10 +186,41 @@ func parseCron(pattern, zone string) (string, func(time.Time) time.Time, error) 
 	s, err := cronFields.Parse(pattern)
 	if err != nil || strings.Contains(pattern, "TZ=") {
 		return "", nil, fmt.Errorf(
-			"cron %q: %v; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), "+
-				"@daily or @every 1h", pattern, err)
+			"cron %q: %s; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), "+
+				"@daily or @every 1h", written, explainCron(written))
 	}
 	return pattern, func(t time.Time) time.Time { return s.Next(t.In(location)) }, nil
+}
+
+// cronField is a field of a cron, with its values.
+type cronField struct{ name, values string }
+
+// cronOrder are the fields in their order. The first may be left out.
+var cronOrder = []cronField{{"second", "0 to 59"}, {"minute", "0 to 59"}, {"hour", "0 to 23"},
+	{"day of the month", "1 to 31"}, {"month", "1 to 12 or JAN to DEC"}, {"day of the week", "0 to 6 or SUN to SAT"}}
+
+// explainCron tells what is wrong with a cron that cannot be parsed.
+func explainCron(written string) string {
+	fields := strings.Fields(written)
+	switch {
+	case strings.Contains(written, "TZ="):
+		return "the time zone has a setting of its own"
+	case strings.HasPrefix(written, "@"):
+		return fmt.Sprintf("there is no %s; there are @hourly, @daily, @weekly, @monthly, @yearly and @every",
+			fields[0])
+	case len(fields) != 5 && len(fields) != 6:
+		return fmt.Sprintf("want 5 fields, or 6 with seconds; it has %d", len(fields))
+	}
+	order := cronOrder[6-len(fields):]
+	for i, f := range fields {
+		alone := slices.Repeat([]string{"*"}, 6)
+		alone[6-len(fields)+i] = f
+		if _, err := cronFields.Parse(strings.Join(alone, " ")); err != nil {
+			return fmt.Sprintf("%s %q: want %s, as a number, a list, a range or a step", order[i].name, f,
+				order[i].values)
+		}
+	}
+	return "invalid"
 }
 
 // withoutSeconds writes a pattern in the usual five fields, unless its seconds matter.

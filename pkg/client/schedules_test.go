@@ -53,10 +53,9 @@ func TestSchedulesAreKept(t *testing.T) {
 	}))
 	must(t, c.Schedules().Put(ctx,
 		client.Schedule{ID: "often", Orchestration: "echo", Cron: "@every 1h", Overlap: client.OverlapEach}))
-	// there is no such day, which the broker knows
 	never := client.Schedule{ID: "never", Orchestration: "echo", Cron: "0 0 30 2 *"}
 	if err := c.Schedules().Put(ctx, never); err == nil ||
-		!strings.Contains(err.Error(), `schedule "never": the broker does not take cron "0 0 30 2 *"`) {
+		!strings.Contains(err.Error(), `schedule "never": cron "0 0 30 2 *": it has no next time`) {
 		t.Errorf("got %v", err)
 	}
 	never.ID = "often"
@@ -111,10 +110,14 @@ func TestSchedulesAreChecked(t *testing.T) {
 		"bytes are over the limit of 256": func(s *client.Schedule) {
 			s.ID, s.Overlap = strings.Repeat("x", 250), client.OverlapEach
 		},
-		"orchestration name: it is empty":    func(s *client.Schedule) { s.Orchestration = "" },
-		"write it like 30 6 * * MON-FRI":     func(s *client.Schedule) { s.Cron = "at noon" },
-		"expected exactly 6 fields, found 3": func(s *client.Schedule) { s.Cron = "1 2 3" },
-		"above maximum (59)":                 func(s *client.Schedule) { s.Cron = "60 * * * *" },
+		"orchestration name: it is empty":                          func(s *client.Schedule) { s.Orchestration = "" },
+		"write it like 30 6 * * MON-FRI":                           func(s *client.Schedule) { s.Cron = "at noon" },
+		`cron "1 2 3": want 5 fields, or 6 with seconds; it has 3`: func(s *client.Schedule) { s.Cron = "1 2 3" },
+		`cron "60 * * * *": minute "60": want 0 to 59, as`:         func(s *client.Schedule) { s.Cron = "60 * * * *" },
+		`second "a": want 0 to 59`:                                 func(s *client.Schedule) { s.Cron = "a * * * * *" },
+		`day of the week "MON-FRY": want 0 to 6 or SUN to SAT`:     func(s *client.Schedule) { s.Cron = "0 6 * * MON-FRY" },
+		"there is no @evry; there are @hourly":                     func(s *client.Schedule) { s.Cron = "@evry 1s" },
+		"no such month has that day":                               func(s *client.Schedule) { s.Cron = "0 0 30 2 *" },
 		"CRON_TZ=UTC": func(s *client.Schedule) {
 			s.Cron = "CRON_TZ=UTC 1 * * * * *"
 		},
