@@ -48,12 +48,13 @@ var packages = map[string]rule{
 		partly: map[string]string{"log/slog": "Attr Record"}, // to carry records and to print them, not to log
 	},
 	"pkg/orchestration": {
-		pure:    true,
-		imports: []string{"pkg/codec", "pkg/failure", "internal/coro", "pkg/events", "golang.org/x/mod/semver"},
-		partly:  map[string]string{"context": "*", "log/slog": "*", "math/rand/v2": "Rand"},
+		pure: true,
+		imports: []string{"pkg/codec", "pkg/failure", "internal/coro", "internal/x/datatype", "pkg/events",
+			"golang.org/x/mod/semver"},
+		partly: map[string]string{"context": "*", "log/slog": "*", "math/rand/v2": "Rand"},
 	},
 	"pkg/activity": {
-		imports: []string{"pkg/codec", "pkg/failure", "pkg/events", "pkg/orchestration"},
+		imports: []string{"pkg/codec", "pkg/failure", "internal/x/datatype", "pkg/events", "pkg/orchestration"},
 	},
 	"pkg/rondotest": {
 		imports: []string{"pkg/codec", "pkg/failure", "internal/coro", "internal/check", "pkg/events", "pkg/round",
@@ -173,6 +174,7 @@ var packages = map[string]rule{
 	"internal/devdir":      {},
 	"internal/version":     {imports: []string{"pkg/events"}},
 	"internal/x/redact":    {pure: true},
+	"internal/x/datatype":  {pure: true},
 	"internal/x/printable": {},
 	"internal/health":      {},
 	"internal/tidy":        {},

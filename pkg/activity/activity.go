@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rondo-run/rondo/internal/x/datatype"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -83,6 +84,7 @@ func (d Definition[In, Out]) Bind(fn func(ctx context.Context, in In) (Out, erro
 	if fn == nil {
 		return b
 	}
+	b.err = errors.Join(datatype.Check[In]("input"), datatype.Check[Out]("result"))
 	b.run = func(ctx context.Context, enc codec.Codec, input codec.Payload) (codec.Payload, error) {
 		var in In
 		if err := enc.Decode(input, &in); err != nil {
@@ -102,6 +104,7 @@ func (d Definition[In, Out]) Bind(fn func(ctx context.Context, in In) (Out, erro
 type Binding struct {
 	name string
 	run  func(ctx context.Context, enc codec.Codec, input codec.Payload) (codec.Payload, error)
+	err  error // its types cannot be stored
 }
 
 // Name is the name of the activity.
@@ -157,6 +160,8 @@ func newRegistry(bindings []Binding, check func(name string) error) (*Registry, 
 			errs = append(errs, err)
 		case b.run == nil:
 			errs = append(errs, fmt.Errorf("activity %q: it has no function", b.name))
+		case b.err != nil:
+			errs = append(errs, fmt.Errorf("activity %q: %w", b.name, b.err))
 		case r.bindings[b.name].run != nil:
 			errs = append(errs, fmt.Errorf("activity %q is registered twice", b.name))
 		default:

@@ -35,6 +35,9 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 		activity.Define[string, string]("rondo.mine").Bind(same),
 		activity.Define[string, string](strings.Repeat("x", 200)).Bind(same),
 		activity.Binding{},
+		activity.Define[chan int, string]("waits").Bind(func(context.Context, chan int) (string, error) {
+			return "", nil
+		}),
 	)
 	mustSay(t, err,
 		`activity "echo" is registered twice`,
@@ -42,8 +45,9 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 		`"rondo.mine": the prefix "rondo." is reserved`,
 		"200 bytes are over the limit of 128",
 		"activity name: it is empty",
+		`activity "waits": the input has type chan int, and a chan cannot be stored`,
 	)
-	if n := strings.Count(err.Error(), "\n"); n != 5 {
+	if n := strings.Count(err.Error(), "\n"); n != 6 {
 		t.Errorf("%d lines below the first, want one for each that is wrong:\n%v", n, err)
 	}
 }

@@ -199,7 +199,7 @@ type cronField struct{ name, values string }
 var cronOrder = []cronField{{"second", "0 to 59"}, {"minute", "0 to 59"}, {"hour", "0 to 23"},
 	{"day of the month", "1 to 31"}, {"month", "1 to 12 or JAN to DEC"}, {"day of the week", "0 to 6 or SUN to SAT"}}
 
-// explainCron tells what is wrong with a cron that cannot be parsed.
+// explainCron tells why a cron cannot be parsed.
 func explainCron(written string) string {
 	fields := strings.Fields(written)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/coro"
+	"github.com/rondo-run/rondo/internal/x/datatype"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -29,6 +30,9 @@ func (d Definition[In, Out]) Bind(fn func(ctx *Context, in In) (Out, error), opt
 	b := Binding{name: d.name, version: "1.0.0", input: inputOf[In]()}
 	if fn == nil {
 		b.err = errors.New("it has no function")
+		return b
+	}
+	if b.err = errors.Join(datatype.Check[In]("input"), datatype.Check[Out]("result")); b.err != nil {
 		return b
 	}
 	b.code = func(p *coro.Program, s *coro.Scope, input codec.Payload) (codec.Payload, error) {

@@ -123,12 +123,12 @@ func TestOutputOfAnotherType(t *testing.T) {
 }
 
 func TestOutputThatCannotBeEncoded(t *testing.T) {
-	d := orchestration.Define[string, func()]("subject")
-	env := rondotest.New(t, d.Bind(func(*oc, string) (func(), error) { return func() {}, nil }))
+	d := orchestration.Define[string, complex128]("subject")
+	env := rondotest.New(t, d.Bind(func(*oc, string) (complex128, error) { return 1i, nil }))
 	h, err := d.Start(t.Context(), env, "in")
 	must(t, err)
 	_, err = h.Wait(t.Context())
-	mustSay(t, err, "encode func()")
+	mustSay(t, err, "encode complex128")
 }
 
 // patient is a child that waits for a knock.

@@ -33,6 +33,9 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 		orchestration.Define[string, string]("rondo.mine").Bind(nothing),
 		orchestration.Define[string, string]("two\nlines").Bind(nothing),
 		orchestration.Binding{},
+		orchestration.Define[string, func()]("calls").Bind(func(*orchestration.Context, string) (func(), error) {
+			return nil, nil
+		}),
 	)
 	mustSay(t, err,
 		`orchestration "subject" version 1.0.0 is registered twice`,
@@ -42,8 +45,9 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 		`orchestration name: it is empty`,
 		`"rondo.mine": the prefix "rondo." is reserved`,
 		`"two\nlines": it contains U+000A`,
+		`orchestration "calls": the result has type func(), and a func cannot be stored`,
 	)
-	if n := strings.Count(err.Error(), "\n"); n != 8 {
+	if n := strings.Count(err.Error(), "\n"); n != 9 {
 		t.Errorf("%d lines below the first, want one for each that is wrong:\n%v", n, err)
 	}
 }
