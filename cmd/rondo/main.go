@@ -303,8 +303,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 	case errors.As(err, &pending):
 		return notFound, pending.hint
 	case errors.Is(err, client.ErrNoInstance):
-		return notFound, "`rondo list` lists what there is; what was started a moment ago may " +
-			"not have been taken up yet"
+		return notFound, "`rondo list` lists what there is; what was started a moment ago, or with --delay " +
+			"or --at for later, may not have been taken up yet"
 	case errors.Is(err, client.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
 	case errors.Is(err, errNoWorker), errors.Is(err, errNoProcess):

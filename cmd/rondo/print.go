@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -75,18 +75,37 @@ func (p *printer) done(v any, format string, args ...any) error {
 	return p.print(format, args...)
 }
 
-// table prints rows under a head.
+// maxPadded is the width up to which a cell widens its column: one long id must not push the other
+// columns of all rows off the screen.
+const maxPadded = 48
+
+// table prints rows under a head. A cell that is wider than its column moves the rest of its row.
 func (p *printer) table(head []string, rows [][]string) error {
-	t := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(head, "\t"))
+	lines := [][]string{head}
 	for _, r := range rows {
 		cells := make([]string, len(r))
 		for i, cell := range r {
 			cells[i] = printable.Line(cell)
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		lines = append(lines, cells)
 	}
-	return t.Flush()
+	width := make([]int, len(head))
+	for _, l := range lines {
+		for i, cell := range l[:len(l)-1] {
+			if n := utf8.RuneCountInString(cell); n <= maxPadded {
+				width[i] = max(width[i], n)
+			}
+		}
+	}
+	var b strings.Builder
+	for _, l := range lines {
+		for i, cell := range l[:len(l)-1] {
+			fmt.Fprintf(&b, "%-*s  ", width[i], cell)
+		}
+		b.WriteString(l[len(l)-1] + "\n")
+	}
+	_, err := io.WriteString(p.out, b.String())
+	return err
 }
 
 // row prints a value beside its name, which has a column of some width. Later lines of the value

@@ -25,3 +25,18 @@ func TestFailedWriteFailsTheCommand(t *testing.T) {
 		}
 	}
 }
+
+// One long id moves the rest of its own row, and no other row.
+func TestALongCellWidensNoColumn(t *testing.T) {
+	var out strings.Builder
+	p := printer{out: &out}
+	long := strings.Repeat("x", 200)
+	if err := p.table([]string{"INSTANCE", "STATUS"}, [][]string{{"order-10ü", "failed"}, {long, "running"},
+		{"a", "completed"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "INSTANCE   STATUS\norder-10ü  failed\n" + long + "  running\na          completed\n"
+	if out.String() != want {
+		t.Errorf("the table is\n%s\nwant\n%s", out.String(), want)
+	}
+}
