@@ -120,7 +120,7 @@ func (f *responderError) As(target any) bool {
 // readError restores an error that the broker has sent, and gives an error of the broker itself a
 // class. After most of the latter, a caller that removes does not know whether the removal has
 // happened.
-func readError(method string, removes bool, err error) error {
+func readError(removes bool, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -147,9 +147,9 @@ func readError(method string, removes bool, err error) error {
 	case removes && !errors.Is(err, broker.ErrNoResponders):
 		class = history.Ambiguous
 	}
+	const op = "ask the orchestrators" // the error of a broker names the method
 	if class == history.Retry && errors.Is(err, context.DeadlineExceeded) {
-		return &history.Error{Class: class, Op: "request " + method,
-			Err: fmt.Errorf("no orchestrator has answered in time: %w", err)}
+		return &history.Error{Class: class, Op: op, Err: fmt.Errorf("no orchestrator has answered in time: %w", err)}
 	}
-	return &history.Error{Class: class, Op: "request " + method, Err: err}
+	return &history.Error{Class: class, Op: op, Err: err}
 }

@@ -229,6 +229,14 @@ func (l *lossy) Request(ctx context.Context, method string, q []byte) ([]byte, e
 	return a, err
 }
 
+// An error of the broker names the method, and that of the reader does not repeat it.
+func TestErrorsNameTheMethodOnce(t *testing.T) {
+	_, err := query.NewReader(newBroker()).List(t.Context(), history.Filter{}, history.Page{})
+	if !errors.Is(err, broker.ErrNoResponders) || strings.Count(err.Error(), "request list") != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	s := newSystem(t, query.Options{MaxAnswer: 16 << 10})
 	a := historytest.NewActor("a")

@@ -79,7 +79,7 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 			if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 				err = fmt.Errorf("%w (%w)", ctx.Err(), err)
 			}
-			return readError(method, removes(method), err)
+			return readError(removes(method), err)
 		}
 	}
 }
