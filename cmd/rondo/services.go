@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +31,12 @@ func services() (all []*cobra.Command) {
 			Use: string(s.command) + " [settings]", Short: s.short, Long: s.short + ". " + s.long,
 			DisableFlagParsing: true,
 			// app.Main reads the arguments of the process itself, and exits.
-			Run: func(*cobra.Command, []string) { app.Main(append(shop.Parts, app.Configure(advise))...) },
+			Run: func(cmd *cobra.Command, args []string) {
+				if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+					printOfExample(cmd)
+				}
+				app.Main(append(shop.Parts, app.Configure(advise))...)
+			},
 			ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) (names []string,
 				_ cobra.ShellCompDirective) {
 				for _, x := range settings.For(string(s.command)) {
@@ -40,13 +47,22 @@ func services() (all []*cobra.Command) {
 				return names, cobra.ShellCompDirectiveNoFileComp
 			},
 		}
-		cmd.SetHelpFunc(func(*cobra.Command, []string) { // the help is about the settings
+		cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { // the help is about the settings
+			printOfExample(cmd)
 			os.Args = []string{os.Args[0], "help", string(s.command)}
 			app.Main(shop.Parts...)
 		})
 		all = append(all, cmd)
 	}
 	return all
+}
+
+// printOfExample begins the help of a service: what runs is not the code of the reader.
+func printOfExample(cmd *cobra.Command) {
+	if cmd.Name() != string(app.Migrate) {
+		fmt.Fprint(cmd.OutOrStdout(), "This command runs the code of examples/orders. Your own program has it, too, "+
+			"with your code.\n\n")
+	}
 }
 
 // advise sets the commands that dev suggests when it runs.
