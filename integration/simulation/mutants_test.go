@@ -95,6 +95,9 @@ var mutants = []mutant{
 	{name: "the ack wait of messages that wait for the watermark is extended", seed: 1894, edits: []edit{
 		{loopOf + "item.go", "if !i.aside && now.Sub", "if now.Sub"},
 	}},
+	{name: "quarantined messages of an instance are tried in the order of their arrival", seed: 5658, edits: []edit{
+		{loopOf + "quarantine.go", "first != i && s.replace(i, first)", "false && first != i && s.replace(i, first)"},
+	}},
 	{name: "the clock of the broker orders messages, and not their sequence", seed: 2239, edits: []edit{
 		{loopOf + "item.go", "		if at[n].Before(last) {\n", "		if false {\n"},
 	}},

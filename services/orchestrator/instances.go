@@ -181,6 +181,25 @@ func (t *instances) keeps(e *entry) bool {
 	return (e.foreign || t.owned[e.partition]) && !t.draining
 }
 
+// firstBlocked returns the quarantined message that the instance of one waits for first: no later
+// message is taken before it.
+func (t *instances) firstBlocked(i *item) *item {
+	e := t.entries[i.message.Instance]
+	if e == nil {
+		return i
+	}
+	before, after := e.waiting, e.aside
+	if e.barred {
+		before, after = after, before
+	}
+	for _, items := range [][]*item{before, after} {
+		if n := slices.IndexFunc(items, func(i *item) bool { return i.blocked }); n >= 0 {
+			return items[n]
+		}
+	}
+	return i
+}
+
 // setOwned sets the partitions of this orchestrator, and returns the instances of those that it
 // owned before and does not own any more.
 func (t *instances) setOwned(owned map[int]bool) (lost []*entry) {

@@ -212,6 +212,18 @@ func (l *loop) deliver(ctx context.Context, m events.Message) {
 	})
 }
 
+// firstBlocked returns a function that asks the loop for [instances.firstBlocked]. Any goroutine
+// may call it.
+func firstBlocked(l *loop) func(ctx context.Context, i *item) *item {
+	return func(ctx context.Context, i *item) *item {
+		var first *item
+		if !l.calls.ask(ctx, func() { first = l.table.firstBlocked(i) }) {
+			return i
+		}
+		return first
+	}
+}
+
 // unblock lets a quarantined message be decided, as its given attempt. Any goroutine may call it.
 func (l *loop) unblock(ctx context.Context, i *item, attempt int) {
 	l.calls.run(ctx, func() {

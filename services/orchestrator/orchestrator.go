@@ -326,7 +326,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		return nil, err
 	}
 	takers.Go(func() { o.own.Run(taking, consumer) })
-	takers.Go(func() { o.quarantine.run(taking, o.loop.unblock) })
+	takers.Go(func() { o.quarantine.run(taking, firstBlocked(o.loop), o.loop.unblock) })
 	takers.Go(func() { o.keeper.Run(taking) })
 	takers.Go(func() { o.values.run(taking) })
 	takers.Go(func() { o.gauges.Run(taking) })

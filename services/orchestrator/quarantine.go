@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -53,8 +54,10 @@ func (s *quarantine) crowded() bool {
 }
 
 // run lets one message after the other be decided, by calling unblock with the number of its
-// attempt.
-func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, i *item, attempt int)) {
+// attempt. Those of an instance are decided in its order, which may not be that of their arrival:
+// firstBlocked returns the message of the same instance that is to be decided first.
+func (s *quarantine) run(ctx context.Context, firstBlocked func(ctx context.Context, i *item) *item,
+	unblock func(ctx context.Context, i *item, attempt int)) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		var i *item
@@ -69,8 +72,11 @@ func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, 
 			}
 			continue
 		}
-		n, began := s.begin(ctx, i)
-		if !began {
+		n := 1 + s.attempts(ctx, i)
+		if first := firstBlocked(ctx, i); first != i && s.replace(i, first) {
+			i, n = first, 1+s.attempts(ctx, first)
+		}
+		if !s.begin(ctx, i, n) {
 			continue
 		}
 		unblock(ctx, i, n)
@@ -85,23 +91,35 @@ func (s *quarantine) run(ctx context.Context, unblock func(ctx context.Context, 
 	}
 }
 
-// begin counts an attempt before it starts, and returns its number. It reports false if the message
-// is settled already.
-func (s *quarantine) begin(ctx context.Context, i *item) (n int, began bool) {
-	n = 1 + s.attempts(ctx, i)
+// replace takes a message out of the queue and puts another one, which was its first, back. It
+// reports false if the message is not in the queue.
+func (s *quarantine) replace(i, first *item) bool {
 	s.mu.Lock()
-	if began = !i.settled; began {
+	defer s.mu.Unlock()
+	at := slices.Index(s.queue, first)
+	if at < 0 {
+		return false
+	}
+	s.queue = slices.Insert(slices.Delete(s.queue, at, at+1), 0, i)
+	return true
+}
+
+// begin counts an attempt before it starts. It reports false if the message is settled already.
+func (s *quarantine) begin(ctx context.Context, i *item, n int) bool {
+	s.mu.Lock()
+	began := !i.settled
+	if began {
 		s.current = i
 	}
 	s.mu.Unlock()
 	if !began {
-		return n, false
+		return false
 	}
 	if err := s.store(ctx, i, n); err != nil {
 		s.log.Warn("an attempt could not be counted", "instance", i.message.Instance, "subject",
 			i.delivery.Subject, "error", err)
 	}
-	return n, true
+	return true
 }
 
 // store stores the number of attempts of a message.

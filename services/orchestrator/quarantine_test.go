@@ -1,10 +1,12 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +17,9 @@ import (
 type slowKV struct {
 	broker.KV
 	reads, goOn chan string
-	writes      []string
+
+	mu     sync.Mutex
+	writes []string
 }
 
 func (kv *slowKV) Get(_ context.Context, key string) ([]byte, error) {
@@ -25,13 +29,52 @@ func (kv *slowKV) Get(_ context.Context, key string) ([]byte, error) {
 }
 
 func (kv *slowKV) Put(_ context.Context, key string, value []byte, _ time.Duration) error {
-	kv.writes = append(kv.writes, key+"="+string(value))
+	kv.wrote(key + "=" + string(value))
 	return nil
 }
 
 func (kv *slowKV) Delete(_ context.Context, key string) error {
-	kv.writes = append(kv.writes, "delete "+key)
+	kv.wrote("delete " + key)
 	return nil
+}
+
+func (kv *slowKV) wrote(what string) {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	kv.writes = append(kv.writes, what)
+}
+
+// TestQuarantinedMessagesOfAnInstanceAreTriedInItsOrder: a timer arrives before the message that
+// was stored before it. It cannot be decided before that one, which would hold up all others until
+// the timer counts as stuck.
+func TestQuarantinedMessagesOfAnInstanceAreTriedInItsOrder(t *testing.T) {
+	kv := &slowKV{reads: make(chan string, 10), goOn: make(chan string)}
+	close(kv.goOn)
+	b := newBackground()
+	q := newQuarantine(kv, time.Hour, texts{}, b, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	timer := &item{quarantined: true, delivery: broker.Delivery{Sequence: 2, StoredAt: time.Unix(2, 0)}}
+	start := &item{quarantined: true, delivery: broker.Delivery{Sequence: 1, StoredAt: time.Unix(1, 0)}}
+	q.add(timer)
+	q.add(start)
+	ctx, cancel := context.WithCancel(t.Context())
+	tried, done := make(chan *item), make(chan struct{})
+	first := map[*item]*item{timer: start, start: start}
+	go func() {
+		defer close(done)
+		q.run(ctx, func(_ context.Context, i *item) *item { return cmp.Or(first[i], i) },
+			func(_ context.Context, i *item, _ int) { delete(first, timer); tried <- i })
+	}()
+	for _, want := range []*item{start, timer} {
+		i := <-tried
+		if i != want {
+			t.Errorf("the message with sequence %d is tried, want that with %d", i.delivery.Sequence,
+				want.delivery.Sequence)
+		}
+		q.settled(i)
+	}
+	cancel()
+	<-done
+	b.running.Wait()
 }
 
 // TestASettledMessageIsNotTried: a quarantined message is nacked before its attempt has begun. No
@@ -50,7 +93,8 @@ func TestASettledMessageIsNotTried(t *testing.T) {
 	tried, done := make(chan *item, 2), make(chan struct{})
 	go func() {
 		defer close(done)
-		q.run(ctx, func(_ context.Context, i *item, _ int) { tried <- i })
+		q.run(ctx, func(_ context.Context, i *item) *item { return i },
+			func(_ context.Context, i *item, _ int) { tried <- i })
 	}()
 	<-kv.reads
 	q.settled(first)
