@@ -74,7 +74,10 @@ func (w *directRoutes) receive(gate <-chan struct{}) {
 				if gate != nil {
 					<-gate
 				}
-				came <- d
+				select { // the test may have ended, with messages that are redelivered
+				case came <- d:
+				case <-ctx.Done():
+				}
 			})
 		})
 	}
