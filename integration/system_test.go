@@ -36,7 +36,7 @@ import (
 // database, both private to a test, and services that can be stopped or killed at any point.
 
 // patience is how long a test waits for a condition. It is only used up when something is wrong.
-const patience = 5 * time.Minute
+const patience = 20 * time.Minute
 
 // soon bounds an action that is to happen at once, on a busy machine. It is shorter than the time
 // after which recovery would cause the action anyway.

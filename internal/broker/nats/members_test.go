@@ -29,15 +29,17 @@ func TestAMemberThatIsNotStoredHasAFault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.Fault(); err != nil {
-		t.Error(err)
+	none := func(when string) {
+		t.Helper()
+		if !slowtest.Until(longEnough, func() bool { return m.Fault() == nil }) { // NATS may respond late
+			t.Errorf("%s, and there is a fault: %v", when, m.Fault())
+		}
 	}
+	none("NATS stores")
 	limit(1)
-	if !slowtest.Until(time.Minute, func() bool { return m.Fault() != nil }) {
+	if !slowtest.Until(longEnough, func() bool { return m.Fault() != nil }) {
 		t.Error("no fault, though NATS stores nothing")
 	}
 	limit(-1)
-	if !slowtest.Until(time.Minute, func() bool { return m.Fault() == nil }) {
-		t.Errorf("NATS stores again, and there is a fault: %v", m.Fault())
-	}
+	none("NATS stores again")
 }
