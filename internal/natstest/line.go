@@ -15,6 +15,7 @@ type Line struct {
 
 	mu    sync.Mutex
 	deaf  bool
+	held  chan struct{} // closed when the messages of clients go on; nil: they do not wait
 	conns map[net.Conn]bool
 	all   sync.WaitGroup
 }
@@ -49,6 +50,20 @@ func (l *Line) Lose() {
 	l.deaf = true
 }
 
+// Hold keeps back the messages of clients until resume is called; those of the server still arrive.
+func (l *Line) Hold() (resume func()) {
+	held := make(chan struct{})
+	l.mu.Lock()
+	l.held = held
+	l.mu.Unlock()
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		l.held = nil
+		l.mu.Unlock()
+		close(held)
+	})
+}
+
 // Break ends all connections. Later ones drop nothing.
 func (l *Line) Break() {
 	l.mu.Lock()
@@ -74,7 +89,7 @@ func (l *Line) serve() {
 		l.mu.Lock()
 		l.conns[client], l.conns[server] = true, true
 		l.mu.Unlock()
-		l.all.Go(func() { l.forward(server, client, func() bool { return true }) })
+		l.all.Go(func() { l.forward(server, client, l.passes) })
 		l.all.Go(func() { l.forward(client, server, l.hears) })
 	}
 }
@@ -83,6 +98,17 @@ func (l *Line) hears() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.deaf
+}
+
+// passes waits as long as the messages of clients are kept back.
+func (l *Line) passes() bool {
+	l.mu.Lock()
+	held := l.held
+	l.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	return true
 }
 
 // forward copies the bytes of one side to the other, as long as hears reports true.

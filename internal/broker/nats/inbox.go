@@ -49,7 +49,7 @@ func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *s
 	results *directResults) *inbox {
 	in := &inbox{resources: r, reader: reader, results: results,
 		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
-		later:   &laterStore{resources: r, dead: dead},
+		later:   &laterStore{resources: r, reader: reader, dead: dead},
 		anchors: &anchors{conn: r.conn}}
 	in.reconciler = &reconciler{resources: r, every: reconcileEvery}
 	return in

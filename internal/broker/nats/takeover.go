@@ -3,6 +3,7 @@ package natsbroker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -97,13 +98,15 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	}
 	subject := r.laterOf(wireOf(t.w))
 	var newer, older bool
-	if r.delays.lastCounts(t.w) && (t.kind == compareStored || t.w.again) { // only then can a newer one be stored
-		stored, there, err := r.store.storedForLater(ctx, subject)
+	var place uint64
+	if t.kind == replaceStored || r.delays.lastCounts(t.w) && (t.kind == compareStored || t.w.again) {
+		stored, at, err := r.store.storedForLater(ctx, subject)
 		if err != nil {
 			return err
 		}
-		newer = there && stored.replaces(t.w)
-		older = there && stored.compare(t.w.accepted) < 0
+		place = at
+		newer = place > 0 && stored.replaces(t.w)
+		older = place > 0 && stored.compare(t.w.accepted) < 0
 	}
 	if t.kind == storeForLater && !newer && r.store.shares.later.Load() != nil {
 		r.mu.Lock()
@@ -119,8 +122,8 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	case newer:
 	case t.kind == storeForLater:
 		err = r.store.storeForLater(ctx, t.w)
-	case t.kind == replaceStored, t.kind == compareStored && older:
-		err = r.store.dropLater(ctx, subject)
+	case older: // kind is replaceStored or compareStored
+		err = r.store.dropLater(ctx, subject, place)
 	}
 	if err != nil {
 		return err
@@ -152,7 +155,8 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 // laterStore is the stream of delayed messages, where receivers store what they take over.
 type laterStore struct {
 	*resources
-	dead *deadLetters
+	reader reader
+	dead   *deadLetters
 }
 
 // storeForLater stores a message until its time. The message keeps its id.
@@ -178,27 +182,28 @@ func (l *laterStore) storeForLater(ctx context.Context, w *waiting) error {
 	return l.dead.StoreDeadLetter(ctx, w.d, broker.Cause{Reason: "refused", Detail: err.Error(), By: "delay"})
 }
 
-// storedForLater returns the acceptance of the message that waits for its time under a subject.
-func (l *laterStore) storedForLater(ctx context.Context, subject string) (a acceptance, there bool, err error) {
-	st, err := l.laterStream()
-	if err != nil {
-		return a, false, err
+// storedForLater returns the acceptance and the place of the message that waits for its time under
+// a subject; 0 if there is none. The leader of the stream answers: another replica may not have the
+// newest message yet.
+func (l *laterStore) storedForLater(ctx context.Context, subject string) (a acceptance, place uint64, err error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	m, err := l.reader.askLeader(ctx, l.names.later, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
+	if m == nil || err != nil {
+		return a, 0, problem("look for "+subject, err)
 	}
-	m, err := st.GetLastMsgForSubject(ctx, subject)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return a, false, nil
-	case err != nil:
-		return a, false, problem("look for "+subject, err)
-	}
-	return readAcceptance(events.Header(m.Header)), true, nil
+	h, err := m.header()
+	return readAcceptance(events.Header(h)), m.Sequence, problem("read "+subject, err)
 }
 
-// dropLater removes the message that waits for its time under a subject.
-func (l *laterStore) dropLater(ctx context.Context, subject string) error {
+// dropLater removes the message that waits for its time under a subject, up to a place. If this
+// process was frozen or cut off, the request may arrive late: another receiver may have stored a
+// newer message by then.
+func (l *laterStore) dropLater(ctx context.Context, subject string, place uint64) error {
 	st, err := l.laterStream()
 	if err != nil {
 		return err
 	}
-	return problem("remove "+subject, st.Purge(ctx, jetstream.WithPurgeSubject(subject)))
+	return problem("remove "+subject,
+		st.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(place+1)))
 }
