@@ -59,8 +59,13 @@ func (ms *members) Join(ctx context.Context, self broker.Member) (broker.Members
 	if before != nil {
 		before.stop() // it publishes no more, but still hears the others
 	}
-	subject := "$KV." + ms.names.members + "." + m.key
-	if err := ms.denied.requesting(ctx, subject, m.join); err != nil {
+	join, bucket := m.join, "KV_"+ms.names.members
+	for _, subject := range []string{"$KV." + ms.names.members + "." + m.key, ms.api + "STREAM.INFO." + bucket,
+		ms.api + "STREAM.MSG.GET." + bucket} {
+		inner := join
+		join = func(ctx context.Context) error { return ms.denied.requesting(ctx, subject, inner) }
+	}
+	if err := join(ctx); err != nil {
 		m.stop()
 		_ = sub.Unsubscribe() // it fails only if the connection is closed
 		return nil, problem("join", err)

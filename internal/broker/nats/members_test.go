@@ -1,10 +1,18 @@
 package natsbroker_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/slowtest"
@@ -42,4 +50,29 @@ func TestAMemberThatIsNotStoredHasAFault(t *testing.T) {
 	}
 	limit(-1)
 	none("NATS stores again")
+}
+
+// TestJoiningWithoutPermission: a user lacks a permission that joining needs. The orchestrator
+// learns which one, and does not take the silence for a broker that is slow.
+func TestJoiningWithoutPermission(t *testing.T) {
+	t.Parallel()
+	config, err := os.ReadFile(shipped + "one-circle-of-trust.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const subject = "$JS.API.STREAM.MSG.GET.KV_RONDO_MEMBERS"
+	lacks := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(lacks, []byte(strings.ReplaceAll(string(config), fmt.Sprintf("%q, ", subject), "")),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := natstest.StartWith(t, embedded.Options{Config: lacks})
+	made(t, s, "setup", "rondo")
+	b := natstest.Connect(t, s, natsbroker.Config{
+		Login:       natsbroker.Login{User: "orchestrator", Password: "orchestrator"},
+		InboxPrefix: inboxOf("orchestrator"), Setup: natsbroker.Verify, Timeout: time.Hour})
+	if _, err := b.Join(t.Context(), broker.Member{ID: "a"}); !errors.Is(err, nats.ErrPermissionViolation) ||
+		!strings.Contains(err.Error(), subject) {
+		t.Errorf("joining: %v", err)
+	}
 }
