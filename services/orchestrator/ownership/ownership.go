@@ -91,7 +91,7 @@ func New(id, build string, code Code, b Broker, log *slog.Logger) *Ownership {
 }
 
 // Join adds this orchestrator to the members, and has the consumer take the messages that others
-// forward.
+// forward. After an error it can be called again.
 func (w *Ownership) Join(ctx context.Context, c Consumer) (err error) {
 	take := func(d broker.Delivery) error {
 		if w.leaving.Load() {
@@ -103,7 +103,10 @@ func (w *Ownership) Join(ctx context.Context, c Consumer) (err error) {
 		return err
 	}
 	w.self.Host, _ = os.Hostname() // only for operators
-	w.members, err = w.broker.Join(ctx, w.self)
+	if w.members, err = w.broker.Join(ctx, w.self); err != nil {
+		w.stopped()
+		w.members, w.stopped = nil, nil
+	}
 	return err
 }
 

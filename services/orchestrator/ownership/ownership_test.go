@@ -138,3 +138,42 @@ type consumer struct{ *changing }
 
 func (c consumer) Receive(context.Context, broker.Delivery) {}
 func (c consumer) TakeOver(broker.Delivery) error           { return nil }
+
+// lateJoin is a broker that responds too late to the first attempts to join. It counts the
+// subscriptions to handovers.
+type lateJoin struct {
+	changing
+	late          int
+	subscriptions int
+}
+
+func (l *lateJoin) ReceiveHandovers(broker.HandoverKind, string, func(broker.Delivery) error) (func(), error) {
+	l.subscriptions++
+	return func() { l.subscriptions-- }, nil
+}
+
+func (l *lateJoin) Join(context.Context, broker.Member) (broker.Membership, error) {
+	if l.late--; l.late >= 0 {
+		return nil, context.DeadlineExceeded
+	}
+	return l, nil
+}
+
+// TestJoiningAgainReceivesHandoversOnce: each message that another orchestrator forwards must be
+// taken once, however often joining was tried.
+func TestJoiningAgainReceivesHandoversOnce(t *testing.T) {
+	b := &lateJoin{late: 2}
+	w := &Ownership{self: broker.Member{ID: "this"}, broker: b, log: slog.New(slog.DiscardHandler)}
+	for range 2 {
+		if err := w.Join(t.Context(), consumer{&b.changing}); err == nil || b.subscriptions != 0 {
+			t.Errorf("it has %d subscriptions, %v; want none after an error", b.subscriptions, err)
+		}
+	}
+	if err := w.Join(t.Context(), consumer{&b.changing}); err != nil || b.subscriptions != 1 {
+		t.Errorf("it has %d subscriptions, %v; want one", b.subscriptions, err)
+	}
+	w.Leave(t.Context(), time.Second)
+	if b.subscriptions != 0 {
+		t.Errorf("it has %d subscriptions after it has left", b.subscriptions)
+	}
+}
