@@ -142,6 +142,10 @@ func Handle(b broker.Discovery, tell func(ctx context.Context) Process) (stop fu
 // quiet is the time without a further answer after which discovery ends.
 const quiet = 500 * time.Millisecond
 
+// AnswerWithin is how long a process may take to answer a discovery request. It is less than quiet:
+// the answers of other processes come at once, and discovery does not wait longer after them.
+const AnswerWithin = quiet * 3 / 5
+
 // All sends a discovery request to all processes, and lists those that answer, by kind and id. It
 // is not an error if none answers.
 func All(ctx context.Context, b broker.Discovery) ([]Process, error) {

@@ -286,7 +286,7 @@ var internalIntervals = map[string][]string{
 	"the bound of one request that is sent again": {
 		"app.askFor", "health.requestTimeout", "jobs.headerTimeout", "jobs.operationFor", "nats.catchUpWithin",
 		"nats.settleFor", "orchestrator.asideFor", "orchestrator.compareWithin", "orchestrator.formerWithin",
-		"process.quiet", "query.patience", "report.lookFor", "report.presenting", "sqlite.busyTimeout",
+		"process.AnswerWithin", "process.quiet", "query.patience", "report.lookFor", "sqlite.busyTimeout",
 		"telemetry.askFor", "worker.noteTimeout", "worker.publishFor", "client.unanswered", "cockroach.holdFor",
 	},
 	"how long messages gather for one request": {

@@ -75,14 +75,11 @@ func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	return func() { calls(); questions() }, nil
 }
 
-// presenting bounds the wait for the database while a discovery request is answered.
-const presenting = time.Second
-
 // present describes this process, in answer to a discovery request.
 func (r *Reporter) present(ctx context.Context) process.Process {
 	p := process.Process{Kind: process.Orchestrator, ID: r.config.ID, Build: r.config.Build, Began: r.config.Began,
 		System: r.config.System()}
-	ctx, cancel := context.WithTimeout(ctx, presenting)
+	ctx, cancel := context.WithTimeout(ctx, process.AnswerWithin) // the database may not respond
 	defer cancel()
 	if err := r.config.Ready(ctx); err != nil {
 		p.Problem = err.Error()
