@@ -40,8 +40,14 @@ import (
 const Every = 10 * time.Second
 
 // MaxLoss is how much a database may have lost without an operator: more than the last moments that
-// an asynchronous standby lacks when it takes over.
+// an asynchronous standby lacks when it takes over. Time in which no beat was made does not count:
+// nothing ran then.
 const MaxLoss = time.Minute
+
+// isOld reports whether a database lacks more than MaxLoss of what the broker has seen of it.
+func isOld(d history.System, e *Entry) bool {
+	return e.BeatAt.Sub(d.BeatAt) > MaxLoss && e.Beats-d.Beats > int64(MaxLoss/Every)
+}
 
 // Entry is what the broker keeps.
 type Entry struct {
@@ -102,7 +108,7 @@ func compare(d history.System, e *Entry) relation {
 		return brokerBehind
 	case e.Beats == d.Beats:
 		return agree
-	case e.BeatAt.Sub(d.BeatAt) > MaxLoss:
+	case isOld(d, e):
 		return old
 	}
 	return databaseBehind

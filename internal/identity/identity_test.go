@@ -444,3 +444,35 @@ func TestAnEntryThatCannotBeRead(t *testing.T) {
 	}
 	agreed(t, p.d, p.b)
 }
+
+// TestAShortLossAfterALongPauseNeedsNoOperator: nothing ran for an hour, or the database was away.
+// The database loses the first beat after that, as when a standby takes over.
+func TestAShortLossAfterALongPauseNeedsNoOperator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		p := &process{d: d, b: b}
+		w := p.watch(true)
+		if err := w.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		former := d.read()
+		pass(time.Hour)
+		w = p.watch(true)
+		if err := w.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		d.mu.Lock()
+		d.now = former
+		d.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		agreed(t, d, b)
+		if len(p.lost) != 1 || !p.lost[0].Equal(former.BeatAt) {
+			t.Errorf("it looks for what is missing since %v, want %v", p.lost, former.BeatAt)
+		}
+	})
+}
