@@ -327,3 +327,17 @@ func TestWaysAreAvoided(t *testing.T) {
 		t.Errorf("%d are remembered", len(w.avoid))
 	}
 }
+
+// TestALeapOfTheBrokersClockRaisesNoWatermark: the clock of NATS was an hour ahead when it stored a
+// message. It is right again, and messages stored after that may still arrive.
+func TestALeapOfTheBrokersClockRaisesNoWatermark(t *testing.T) {
+	for ahead, passes := range map[time.Duration]bool{time.Second: true, time.Hour: false} {
+		r := &receiver{conn: testConn(), lane: fromClients, queue: newReadyQueue()}
+		r.marks = newMarks(r)
+		r.marks.arrived(1, time.Now().Add(ahead))
+		r.marks.add(&mark{who: "i", at: time.Now()})
+		if passed := r.marks.takePassed(); (len(passed) == 1) != passes {
+			t.Errorf("after a message that was stored %v ahead, the mark passes: %v", ahead, !passes)
+		}
+	}
+}

@@ -30,6 +30,8 @@ const (
 	lookEvery = 5 * time.Millisecond
 	// lookAtOnce is the maximum number of instances that a receiver asks about together.
 	lookAtOnce = 16
+	// wrongAfter is how much the clock of the broker may be ahead.
+	wrongAfter = 10 * time.Second
 	// lookAgain is the pause after an error.
 	lookAgain = 100 * time.Millisecond
 )
@@ -64,9 +66,7 @@ func newMarks(of *receiver) marks { return marks{of: of, asks: signal.New(), tel
 // arrived notes a message that was never delivered before. mu is held.
 func (m *marks) arrived(place uint64, stored time.Time) {
 	m.place = max(m.place, place)
-	if stored.After(m.reached) {
-		m.reached = stored
-	}
+	m.raise(stored)
 	if len(m.open) > 0 && !m.first.After(m.reached) {
 		m.changed = true
 		m.tells.Set()
@@ -75,6 +75,15 @@ func (m *marks) arrived(place uint64, stored time.Time) {
 		if x.after == place {
 			m.asks.Set()
 		}
+	}
+}
+
+// raise notes that all messages have arrived that were stored before a moment. A moment far in the
+// future is from a clock of the broker that is or was wrong: other messages are stored before it
+// once the clock is right. mu is held.
+func (m *marks) raise(until time.Time) {
+	if until.After(m.reached) && time.Until(until) < wrongAfter {
+		m.reached = until
 	}
 }
 
@@ -239,9 +248,7 @@ func (m *marks) lookOnce(ctx context.Context) (more bool, err error) {
 		until = next.Time
 	}
 	m.of.mu.Lock()
-	if until.After(m.reached) {
-		m.reached = until
-	}
+	m.raise(until)
 	m.changed = true
 	open = m.unknown()
 	m.tells.Set()
