@@ -213,11 +213,15 @@ func (r *receiver) due(w *waiting) {
 		w.timer = time.AfterFunc(rest, func() { r.due(w) })
 		return
 	}
-	if r.delays.lastCounts(w) && !w.known { // a newer one may have been stored before this one was due
+	if r.delays.waitsFor(w) { // a newer one may have been stored before this one was due
 		r.marks.add(&mark{who: lastWord(w.d.Subject), at: w.notBefore, told: func(_ context.Context, ok bool) {
-			if w.known = ok; ok {
-				r.due(w)
+			if !ok {
+				return
 			}
+			r.mu.Lock()
+			w.known = true
+			r.mu.Unlock()
+			r.due(w)
 		}})
 		return
 	}
@@ -432,8 +436,9 @@ func (r *receiver) end() {
 			t.w.d.Hold.Nak(0)
 		}
 	}
-	r.queue.all, r.aside = nil, nil
-	r.delays.early, r.delays.held, r.delays.tasks = nil, nil, nil
+	r.queue.clear()
+	r.aside = nil
+	r.delays.early, r.delays.held, r.delays.of, r.delays.tasks = nil, nil, nil, nil
 	r.mu.Unlock()
 	if sub == nil {
 		return

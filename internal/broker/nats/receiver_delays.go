@@ -17,13 +17,16 @@ type delays struct {
 	due   func(w *waiting)    // is called when the time of a message has come
 	early map[uint64]*waiting // messages whose time has not come
 	held  map[string]*waiting // of those, the ones of which one counts for each subject
+	// of has the early messages by the last word of their subjects, in the order of their times.
+	// Thousands may be due at the same moment, so none of them looks at all others.
+	of    map[string][]*waiting
 	tasks []task
 	todo  signal.Signal // gets a value when tasks has a task
 }
 
 func newDelays(n *names, due func(w *waiting)) delays {
 	return delays{names: n, due: due, early: make(map[uint64]*waiting), held: make(map[string]*waiting),
-		todo: signal.New()}
+		of: make(map[string][]*waiting), todo: signal.New()}
 }
 
 // lastCounts reports whether a delayed message replaces another one under its subject.
@@ -79,7 +82,7 @@ func (d *delays) giveWay(w *waiting) bool {
 	}
 	if w.accepted.replaces(held) {
 		held.timer.Stop()
-		delete(d.early, held.d.Sequence)
+		d.forget(held)
 		delete(d.held, subject)
 		held.d.Hold.Ack()
 	}
@@ -90,8 +93,12 @@ func (d *delays) giveWay(w *waiting) bool {
 func (d *delays) hold(w *waiting) {
 	if before := d.early[w.d.Sequence]; before != nil {
 		before.timer.Stop() // it was redelivered
+		d.forget(before)
 	}
 	d.early[w.d.Sequence] = w
+	who := lastWord(w.d.Subject)
+	at, _ := slices.BinarySearchFunc(d.of[who], w, byTime)
+	d.of[who] = slices.Insert(d.of[who], at, w)
 	if d.lastCounts(w) {
 		d.held[d.names.laterOf(wireOf(w))] = w
 	}
@@ -100,11 +107,50 @@ func (d *delays) hold(w *waiting) {
 
 // release removes a message that was held. mu is held.
 func (d *delays) release(w *waiting) {
-	delete(d.early, w.d.Sequence)
+	d.forget(w)
 	if subject := d.names.laterOf(wireOf(w)); d.held[subject] == w {
 		delete(d.held, subject)
 	}
 }
+
+// forget removes a message from early and of. mu is held.
+func (d *delays) forget(w *waiting) {
+	delete(d.early, w.d.Sequence)
+	who := lastWord(w.d.Subject)
+	at, there := slices.BinarySearchFunc(d.of[who], w, byTime)
+	switch {
+	case !there:
+	case len(d.of[who]) == 1:
+		delete(d.of, who)
+	default:
+		d.of[who] = slices.Delete(d.of[who], at, at+1)
+	}
+}
+
+// byTime compares delayed messages by their times, and by their sequences if these are the same.
+func byTime(a, b *waiting) int {
+	return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.d.Sequence, b.d.Sequence))
+}
+
+// waitsFor reports whether a message must wait for all messages that were stored before it is due:
+// one of them may replace it, or an earlier one of its instance that must come first. mu is held.
+func (d *delays) waitsFor(w *waiting) bool {
+	if d.lastCounts(w) {
+		return !w.known
+	}
+	for _, x := range d.of[lastWord(w.d.Subject)] {
+		if x == w {
+			break
+		}
+		if d.unknown(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// unknown reports whether a message is one that another one may still replace.
+func (d *delays) unknown(w *waiting) bool { return !w.known && d.lastCounts(w) }
 
 // later adds a task. mu is held.
 func (d *delays) later(t task) {
@@ -128,19 +174,20 @@ func (d *delays) some() []task {
 
 // dueWith returns the messages to deliver when the time of one has come: that message, or all
 // messages of its instance that are due by now, in the order of their times, if each of them
-// counts. Of two clocks a microsecond apart, the second may be the first.
+// counts. Of two clocks a microsecond apart, the second may be the first. Messages behind one that
+// may still be replaced are not among them.
 func (d *delays) dueWith(w *waiting, now time.Time) []*waiting {
 	due := []*waiting{w}
 	if verb, _ := events.Origin(d.names.verbOf(w.d.Subject)); eachCounts(verb) {
-		who := lastWord(w.d.Subject)
-		for _, x := range d.early {
-			if x != w && !x.notBefore.After(now) && lastWord(x.d.Subject) == who {
+		for _, x := range d.of[lastWord(w.d.Subject)] {
+			if x.notBefore.After(now) || d.unknown(x) {
+				break
+			}
+			if x != w {
 				due = append(due, x)
 			}
 		}
-		slices.SortFunc(due, func(a, b *waiting) int {
-			return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.d.Sequence, b.d.Sequence))
-		})
+		slices.SortFunc(due, byTime)
 	}
 	return due
 }

@@ -28,6 +28,10 @@ type waiting struct {
 	done      bool       // its task is done
 	known     bool       // all messages have arrived that were stored before it was due
 	late      bool       // it was due when it arrived
+
+	// In the queue:
+	number uint64
+	before *waiting // of its instance; it may just have been taken out
 }
 
 // readyQueue are the messages that wait only to be taken, in order. The lock of its receiver guards
@@ -42,6 +46,7 @@ type readyQueue struct {
 	// to taken. next is the message that it was called for last.
 	popped, taken uint64
 	next          *waiting
+	newest        map[string]*waiting // of each instance, by the last word of its subject
 }
 
 // last returns the number of the last message of an instance that was stored before a moment and
@@ -50,9 +55,9 @@ func (q *readyQueue) last(who string, before time.Time) uint64 {
 	is := func(w *waiting) bool {
 		return w != nil && lastWord(w.d.Subject) == who && w.moment().Before(before)
 	}
-	for i, w := range slices.Backward(q.all) {
+	for w := q.newest[who]; w != nil && w.number > q.popped; w = w.before {
 		if is(w) {
-			return q.popped + uint64(i) + 1
+			return w.number
 		}
 	}
 	if q.taken < q.popped && is(q.next) {
@@ -69,7 +74,12 @@ func (w *waiting) moment() time.Time {
 	return w.d.StoredAt
 }
 
-func newReadyQueue() readyQueue { return readyQueue{ready: signal.New()} }
+func newReadyQueue() readyQueue {
+	return readyQueue{ready: signal.New(), newest: make(map[string]*waiting)}
+}
+
+// clear removes all messages.
+func (q *readyQueue) clear() { q.all, q.newest = nil, make(map[string]*waiting) }
 
 func (q *readyQueue) pushAll(all []*waiting) {
 	for _, w := range all {
@@ -80,6 +90,9 @@ func (q *readyQueue) pushAll(all []*waiting) {
 func (q *readyQueue) push(w *waiting) {
 	q.all = append(q.all, w)
 	q.bytes += len(w.d.Body)
+	who := lastWord(w.d.Subject)
+	w.number, w.before = q.popped+uint64(len(q.all)), q.newest[who]
+	q.newest[who] = w
 	q.wake()
 }
 
@@ -109,6 +122,10 @@ func (q *readyQueue) pop() (d broker.Delivery, ok bool, err error) {
 	q.all = q.all[1:]
 	q.bytes -= len(d.Body)
 	q.popped++
+	q.next.before = nil
+	if who := lastWord(d.Subject); q.newest[who] == q.next {
+		delete(q.newest, who)
+	}
 	return d, true, nil
 }
 

@@ -150,12 +150,8 @@ func (m *marks) hasArrived(x *mark) bool {
 	case m.of.lane == ahead:
 		return true
 	}
-	for _, w := range m.of.delays.early {
-		if w.notBefore.Before(x.at) && lastWord(w.d.Subject) == x.who {
-			return false
-		}
-	}
-	return true
+	early := m.of.delays.of[x.who]
+	return len(early) == 0 || !early[0].notBefore.Before(x.at)
 }
 
 // takePassed returns the marks whose messages have all been taken. mu is held.
