@@ -3,10 +3,14 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -50,5 +54,77 @@ func TestNoInstanceStartsWhileTasksAreTooMany(t *testing.T) {
 	deliver(start)
 	if len(nacked) != 1 || len(r.arrivals.in) != 2 {
 		t.Errorf("%d nacked, %d taken", len(nacked), len(r.arrivals.in))
+	}
+}
+
+// slowBroker stores nothing before go is closed. It counts the bytes that wait.
+type slowBroker struct {
+	broker.Publisher
+	store <-chan struct{}
+	held  *atomic.Int64
+}
+
+func (s slowBroker) wait(ctx context.Context, body []byte) error {
+	s.held.Add(int64(len(body)))
+	select {
+	case <-s.store:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s slowBroker) Publish(ctx context.Context, all ...events.Wire) error {
+	return s.wait(ctx, all[0].Body)
+}
+
+func (s slowBroker) StoreDeadLetter(ctx context.Context, d broker.Delivery, _ broker.Cause) error {
+	return s.wait(ctx, d.Body)
+}
+
+// TestMessagesThatPassTheLoopAreBounded: a client publishes many large messages that nothing can
+// decode, or starts with the header of schedules, while the broker stores little. The process must
+// not have all of them in memory. Those without room are nacked, and taken when there is room.
+func TestMessagesThatPassTheLoopAreBounded(t *testing.T) {
+	for name, header := range map[string]events.Header{"malformed": {}, "each": {query.HeaderEach: {"true"}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, held, log := make(chan struct{}), new(atomic.Int64), slog.New(slog.DiscardHandler)
+				b, background := slowBroker{store: store, held: held}, newBackground()
+				defer background.end()
+				dead := &deadLetters{broker: b, background: background, now: time.Now, log: log}
+				r := &receiver{prefix: "rondo", ackWait: time.Second, quarantineAfter: 3, arrivals: newArrivals(),
+					returned: newReturned(), dead: dead, crowded: func() error { return nil },
+					schedules: &scheduled{broker: b, prefix: "rondo", dead: dead, background: background, log: log}}
+				const n, size = 500, 1_000_000
+				body := []byte(`{"input":"` + strings.Repeat("x", size) + `"}`)
+				if name == "malformed" {
+					body = body[:size]
+				}
+				how := make(chan string, 2*n)
+				deliver := func(place uint64) {
+					r.receive(t.Context(), broker.Delivery{Subject: "rondo.start.o.i", Header: header, Body: body,
+						Sequence: place, StoredAt: time.Now(), NumDelivered: 1, Hold: settled{how: how}}, false)
+				}
+				for i := range uint64(n) {
+					deliver(i + 1)
+				}
+				synctest.Wait()
+				if is := held.Load(); is == 0 || is > 17*size {
+					t.Errorf("%d MB are in memory", is/size)
+				}
+				waiting := n - len(how)
+				close(store)
+				synctest.Wait()
+				for range len(how) {
+					<-how
+				}
+				deliver(n + 1)
+				synctest.Wait()
+				if got := <-how; waiting == 0 || got != "ack" {
+					t.Errorf("%d waited, and a message afterwards: %s", waiting, got)
+				}
+			})
+		})
 	}
 }

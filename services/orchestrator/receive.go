@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -34,6 +35,7 @@ type receiver struct {
 	arrivals        arrivals
 	quarantine      *quarantine
 	returned        *returned
+	passing         passing
 	dead            *deadLetters
 	schedules       *scheduled
 	metrics         *telemetry.MessageMetrics
@@ -44,11 +46,14 @@ type receiver struct {
 // and so does the broker.
 func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) {
 	m, err := events.Decode(r.prefix, d.Subject, d.Header, d.Body, d.ID())
-	if err != nil {
-		r.dead.malformed(d, err.Error())
-		return
-	}
-	if r.schedules.startEach(d, m) {
+	if err != nil || isForEach(d, m) {
+		if d, ok := r.passing.take(d); !ok { // what the loop does not see must not fill the memory
+			r.nackFor(d, time.Second)
+		} else if err != nil {
+			r.dead.malformed(d, err.Error())
+		} else {
+			r.schedules.startEach(d, m)
+		}
 		return
 	}
 	now := time.Now()
@@ -59,15 +64,11 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 		i.blocked = i.quarantined
 	}
 	if i.quarantined && r.quarantine.crowded() { // waiting ones must not take all the room
-		after := max(r.ackWait, r.returned.spread())
-		r.returned.note(d, after)
-		d.Hold.Nak(after)
+		r.nackFor(d, r.ackWait)
 		return
 	}
 	if m.Content.Verb() == events.VerbStart && !handed && r.crowded() != nil {
-		after := max(r.ackWait, r.returned.spread())
-		r.returned.note(d, after)
-		d.Hold.Nak(after)
+		r.nackFor(d, r.ackWait)
 		return
 	}
 	if d.NumDelivered > 1 {
@@ -95,6 +96,53 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 	}
 }
 
+// nackFor nacks a message with a delay, which is longer if many messages wait.
+func (r *receiver) nackFor(d broker.Delivery, atLeast time.Duration) {
+	after := max(atLeast, r.returned.spread())
+	r.returned.note(d, after)
+	d.Hold.Nak(after)
+}
+
+// The bounds of the messages that receive passes on without the loop.
+const (
+	maxPassing      = 256
+	maxPassingBytes = 16 << 20
+)
+
+// passing counts the messages that receive passes on without the loop, until they are settled.
+type passing struct {
+	mu    sync.Mutex
+	n     int
+	bytes int
+}
+
+// take counts a message until the delivery that it returns is settled. It reports false if there
+// are too many. One message always has room.
+func (p *passing) take(d broker.Delivery) (broker.Delivery, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size := len(d.Body)
+	if p.n > 0 && (p.n >= maxPassing || p.bytes+size > maxPassingBytes) {
+		return d, false
+	}
+	p.n, p.bytes = p.n+1, p.bytes+size
+	d.Hold = passingHold{d.Hold, sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.n, p.bytes = p.n-1, p.bytes-size
+	})}
+	return d, true
+}
+
+// passingHold makes room for another message when its message is settled.
+type passingHold struct {
+	broker.Hold
+	settled func()
+}
+
+func (h passingHold) Ack()                    { h.settled(); h.Hold.Ack() }
+func (h passingHold) Nak(after time.Duration) { h.settled(); h.Hold.Nak(after) }
+
 // takeOver takes a message that another orchestrator forwards because it cannot take it.
 func (r *receiver) takeOver(ctx context.Context, d broker.Delivery) error {
 	if len(r.arrivals.in) == cap(r.arrivals.in) {
@@ -113,18 +161,20 @@ type scheduled struct {
 	log        *slog.Logger
 }
 
-// startEach turns a start that a schedule has published into the start of an instance of its own,
-// and publishes it. It reports false for any other message.
-func (s *scheduled) startEach(d broker.Delivery, m events.Message) bool {
-	start, ok := m.Content.(*events.Start)
-	if v := d.Header[query.HeaderEach]; !ok || len(v) == 0 || v[0] != "true" {
-		return false
-	}
-	s.startOne(d, m, start)
-	return true
+// isForEach reports whether a message is the start that a schedule publishes for each of its times.
+func isForEach(d broker.Delivery, m events.Message) bool {
+	_, ok := m.Content.(*events.Start)
+	v := d.Header[query.HeaderEach]
+	return ok && len(v) > 0 && v[0] == "true"
 }
 
-func (s *scheduled) startOne(d broker.Delivery, m events.Message, start *events.Start) {
+// startEach turns a start that a schedule has published into the start of an instance of its own,
+// and publishes it.
+func (s *scheduled) startEach(d broker.Delivery, m events.Message) {
+	start, ok := m.Content.(*events.Start)
+	if !ok {
+		return
+	}
 	m.Instance = query.EachInstance(m.Instance, d.StoredAt)
 	m.ID = "each/" + d.ID()
 	err := events.CheckChosenInstance(m.Instance)
