@@ -100,7 +100,9 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 	if _, again := d.Header[headerAgain]; again && !c.fromClient(d.Subject) {
 		d.NumDelivered++
 	}
-	if c.canTake(d.Subject) != nil { // the orchestrator dead-letters it now: it cannot be stored for later
+	// The orchestrator dead-letters a message without a stream at once. A
+	// result has no delay: a worker could have NATS wait with so many that the lane stands still.
+	if c.canTake(d.Subject) != nil || c.isResult(d.Subject) {
 		notBefore, d.NotBefore = time.Time{}, time.Time{}
 	}
 	clean(d.Header)

@@ -90,6 +90,47 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	}
 }
 
+// TestResultsHaveNoDelay publishes results with the header of delayed messages, as a worker may.
+// They are delivered at once: NATS delivers nothing more of a lane in which too many wait.
+func TestResultsHaveNoDelay(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
+	js := rawJetStream(t, s)
+	want := make(map[string]bool)
+	for _, verb := range []string{"task-begun", "task-done", "task-failed"} {
+		for i, delay := range []time.Duration{time.Minute, 24 * time.Hour} {
+			m := &nats.Msg{Subject: fmt.Sprintf("rondo.%s.1-2.i%d", verb, i), Header: nats.Header{
+				"Rondo-Not-Before": {time.Now().Add(delay).UTC().Format(time.RFC3339Nano)}}}
+			if _, err := js.PublishMsg(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			want[m.Subject] = true
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan broker.Delivery, 100)
+	received := make(chan error, 1)
+	go func() { received <- b.Receive(ctx, 0, func(d broker.Delivery) { came <- d }) }()
+	for len(want) > 0 {
+		select {
+		case d := <-came:
+			if !want[d.Subject] || d.NumDelivered != 1 || !d.NotBefore.IsZero() {
+				t.Errorf("came %+v", d)
+			}
+			delete(want, d.Subject)
+			d.Hold.Ack()
+		case <-time.After(longEnough):
+			t.Fatalf("%v did not come", want)
+		}
+	}
+	cancel()
+	if err := <-received; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOddVerbsDoNoHarm publishes verbs with misplaced hyphens. The broker loses some of the
 // hyphens, and the receiver can refuse the verb. A verb of hyphens only has no word left, and its
 // message stays in the stream without harm.
