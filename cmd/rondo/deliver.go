@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
@@ -55,8 +58,7 @@ func (c messageCommands) deliver(ctx context.Context, command string, m events.M
 	case reason == round.UnknownInstance:
 		return fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance)
 	case reason == round.NoWaiter:
-		return dropped{m.Instance, "does not wait for this event now, so it was dropped",
-			"`rondo show` tells what it waits for; a message in a mailbox (`rondo send`) would have been kept", failed}
+		return c.noWaiter(ctx, m)
 	case reason == round.WrongType:
 		return dropped{m.Instance, "refused it: " + r.Detail, "", failed}
 	case reason == round.HasEnded:
@@ -65,6 +67,26 @@ func (c messageCommands) deliver(ctx context.Context, command string, m events.M
 		return dropped{m.Instance, "did not take it: " + whyNot(r), "", failed}
 	}
 	return c.done(sent{m.Instance, command}, "%s", said)
+}
+
+// noWaiter is the error about an event that its instance does not wait for. It names the events
+// that the instance does wait for, since the name may be misspelt.
+func (c messageCommands) noWaiter(ctx context.Context, m events.Message) error {
+	why := "does not wait for this event now, so it was dropped"
+	w, err := c.client.Instances().Waiting(ctx, m.Instance)
+	if e, ok := m.Content.(*events.EventRaised); ok && err == nil {
+		var names []string
+		for _, x := range w.Waits {
+			if x.Kind == client.WaitsForEvent && !slices.Contains(names, x.Name) {
+				names = append(names, x.Name)
+			}
+		}
+		if len(names) > 0 {
+			why += "; it waits for " + strings.Join(names, ", ") + settings.DidYouMean(e.Name, names)
+		}
+	}
+	return dropped{m.Instance, why,
+		"`rondo show` tells what it waits for; a message in a mailbox (`rondo send`) would have been kept", failed}
 }
 
 func whyNot(r orchestration.Receipt) string {
@@ -78,7 +100,8 @@ func whyNot(r orchestration.Receipt) string {
 func (c messageCommands) notTaken(ctx context.Context, command string, m events.Message) error {
 	if _, err := c.client.Instances().Get(ctx, m.Instance); errors.Is(err, client.ErrNoInstance) {
 		missing := c.notTakenUp(ctx, m.Instance, fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance))
-		return fmt.Errorf("it is sent, but %w; if it is started within a minute, it gets the message", missing)
+		return fmt.Errorf("it is sent, but %w; an instance that starts within a minute gets the message, some "+
+			"seconds after its start", missing)
 	}
 	return c.done(sent{m.Instance, command},
 		"it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/app"
@@ -27,7 +29,7 @@ func (c lookCommands) askedNotes(ctx context.Context, s shown) []string {
 	if why := longRound(all, s.ID, now); why != "" {
 		return []string{why, longRoundHint} // it may have taken the results that history waits for
 	}
-	return notHeld(s.ID, awaited(s.Waits, now), all)
+	return notHeld(s.ID, awaited(s.Waits, now), s.Notes, all)
 }
 
 // awaitedTask counts the tasks of an activity that an instance waits for.
@@ -53,8 +55,9 @@ func awaited(waits []client.Wait, now time.Time) (out []awaitedTask) {
 	return out
 }
 
-// notHeld explains what happens to tasks that no worker lists.
-func notHeld(instance string, tasks []awaitedTask, all []client.Process) (notes []string) {
+// notHeld explains what happens to tasks that no worker lists. It says nothing of those that no
+// worker takes, which the notes of the orchestrator name.
+func notHeld(instance string, tasks []awaitedTask, known []string, all []client.Process) (notes []string) {
 	held := make(map[string]int)
 	for _, p := range all {
 		if p.Works == nil {
@@ -71,7 +74,8 @@ func notHeld(instance string, tasks []awaitedTask, all []client.Process) (notes 
 	}
 	for _, t := range tasks {
 		missing := t.count - held[t.activity]
-		if missing <= 0 {
+		untaken := fmt.Sprintf("no worker takes activity %q", t.activity)
+		if missing <= 0 || slices.ContainsFunc(known, func(n string) bool { return strings.HasPrefix(n, untaken) }) {
 			continue
 		}
 		notes = append(notes, fmt.Sprintf("no worker that answers has %d of %d tasks for activity %q: each waits in "+

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -47,6 +49,28 @@ func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "wait", "first", "--timeout", "10ms")
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "watch", "first", "--timeout", "10ms")
 	d.until(`it is sent, but instance "first": there is no such instance yet: `+running, "suspend", "first")
+}
+
+// If the connection breaks before NATS has acknowledged a start, start does not claim that NATS has
+// it.
+func TestAStartThatMayBeLostIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	blocks := orchestration.Define[int, int]("blocks")
+	began, release := make(chan struct{}), make(chan struct{})
+	server := natstest.Start(t)
+	c := app.Defaults(app.Orchestrator)
+	c.NATS.URLs, c.Database.URL = server.URL(), filepath.Join(t.TempDir(), "history.db")
+	d := deployOn(t, c, []app.Part{
+		blocks.Bind(func(_ *orchestration.Context, n int) (int, error) { close(began); <-release; return n, nil }),
+	})
+	defer close(release)
+	line := natstest.NewLine(t, server)
+	d.where = []string{"--nats", line.URL()}
+	go func() { <-began; line.Lose() }()
+	code, text := d.say("start", "blocks", "1", "--id", "lost", "--timeout", "12s")
+	if code != timeIsOver || strings.Contains(text, "NATS has the start") {
+		t.Errorf("exit code %d: %s", code, text)
+	}
 }
 
 // NATS keeps a start of an orchestration that no orchestrator has. The command that delete names

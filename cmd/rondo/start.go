@@ -201,10 +201,14 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 		return endedError{started.ID, &failure.Error{Kind: failure.Application,
 			Message: r.Detail + "; --on-conflict restart starts it again, with another input"}}
 	case err != nil && soon.Err() != nil && ctx.Err() == nil:
+		started, err := c.client.Start(ctx, name, input, opts...) // it may not be stored yet
+		if err != nil {
+			return err
+		}
 		if known {
 			c.tellUndecided(ctx, cmp.Or(f.id, made))
 		}
-		return c.startUndecided(ctx, name, input, f, opts)
+		return c.begun(ctx, name, started, f.wait, orchestration.Receipt{})
 	case err != nil:
 		return err
 	}

@@ -189,15 +189,13 @@ const natsDir = "nats"
 func startNATS(dir, address string, log *slog.Logger) (*embedded.Server, error) {
 	if address == "" {
 		address = settings.NATSListen
-		if !free(address) {
+		if listenable(settings.NATSListen) != nil {
 			address = "127.0.0.1:0"
 			log.Warn("the usual address of NATS is taken; the server listens at another one", "usual",
 				settings.NATSListen)
 		}
-	} else if !free(address) {
-		return nil, fmt.Errorf(
-			"the NATS server cannot listen at %s, because somebody does already: choose another address with "+
-				"--nats-listen", address)
+	} else if err := listenable(address); err != nil {
+		return nil, fmt.Errorf("start the NATS server: %w; choose another address with --nats-listen", err)
 	}
 	s, err := embedded.Start(embedded.Options{Dir: dir, Listen: address, Logger: log, Heal: 2 * time.Second})
 	if err != nil {
@@ -206,13 +204,13 @@ func startNATS(dir, address string, log *slog.Logger) (*embedded.Server, error) 
 	return s, nil
 }
 
-// free reports whether an address is not in use.
-func free(address string) bool {
+// listenable returns the error of listening at an address, such as that it is in use.
+func listenable(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return false
+		return err
 	}
-	return l.Close() == nil
+	return l.Close()
 }
 
 // writable makes the directory if need be, and tries whether files can be written there.

@@ -238,6 +238,23 @@ func TestTheSecondSignalForces(t *testing.T) {
 	}
 }
 
+// dev names the reason why its NATS server cannot listen, which may be another than a server that
+// listens already.
+func TestDevNamesWhyNATSCannotListen(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for address, want := range map[string]string{":99999": "invalid port", l.Addr().String(): "in use"} {
+		code, _, problems := inside(t, environment(), "dev", "--dir", t.TempDir(), "--nats-listen", address)
+		if code != 1 || !strings.Contains(problems, want) || !strings.Contains(problems, "with --nats-listen") {
+			t.Errorf("%s: exit code %d: %s", address, code, problems)
+		}
+	}
+}
+
 func TestAddressesThatAreTaken(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
