@@ -175,15 +175,19 @@ func (c JSON) DecodeStrict(p Payload, v any) error {
 	if isMissing(p, reflect.TypeOf(v).Elem()) {
 		return errors.New("a value is needed, and there is none")
 	}
-	if err := c.Decode(p, v); err != nil || !json.Valid(p) {
-		return err // a text may stand there as it is
+	if _, ok := v.(*string); ok && len(p) > 0 && p[0] == '"' { // it has no fields
+		return c.Decode(p, v)
 	}
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.DisallowUnknownFields()
-	if err := d.Decode(reflect.New(reflect.TypeOf(v).Elem()).Interface()); err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	strict := d.Decode(v)
+	if strict == nil && d.InputOffset() == int64(len(p)) {
+		return nil
 	}
-	return nil
+	if err := c.Decode(p, v); err != nil || !json.Valid(p) || strict == nil {
+		return err // a text may stand there as it is
+	}
+	return errors.New(strings.TrimPrefix(strict.Error(), "json: "))
 }
 
 // isMissing reports whether data would leave a value as it is, although the type needs some.

@@ -3,7 +3,9 @@ package codec_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -141,4 +143,39 @@ func FuzzTextAsJSON(f *testing.F) {
 			t.Errorf("%s is read as %q (%v), want %q", s, read, err, wantRead)
 		}
 	})
+}
+
+func TestStrictDecoding(t *testing.T) {
+	type order struct {
+		Cents int `json:"cents"`
+	}
+	for _, x := range []struct {
+		data string
+		into any
+		want string // the value, or the error
+	}{
+		{`{"cents":5}`, new(order), "{5}"},
+		{` {"cents":5} `, new(order), "{5}"},
+		{`{"cents":5,"crdit":1}`, new(order), `unknown field "crdit"`},
+		{`{"cents":5} {}`, new(order), "invalid character '{' after top-level value"},
+		{`{"cents":"5"}`, new(order), "cannot unmarshal string"},
+		{`null`, new(order), "a value is needed"},
+		{``, new(order), "a value is needed"},
+		{`"plain"`, new(string), "plain"},
+		{`"a\u0062"`, new(string), "ab"},
+		{`"open`, new(string), `"open`},
+		{`a word`, new(string), "a word"},
+		{`5`, new(string), "cannot unmarshal number"},
+		{`5`, new(int), "5"},
+		{`5 6`, new(int), "invalid character '6' after top-level value"},
+	} {
+		err := codec.JSON{}.DecodeStrict(codec.Payload(x.data), x.into)
+		got := fmt.Sprint(reflect.ValueOf(x.into).Elem())
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, x.want) {
+			t.Errorf("%s into %T: %s, want %s", x.data, x.into, got, x.want)
+		}
+	}
 }
