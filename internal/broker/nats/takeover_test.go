@@ -57,7 +57,10 @@ func TestALateRemovalSparesANewerStart(t *testing.T) {
 	}
 	receive(cut, 1)
 	publish("far", time.Hour)
-	natstest.Eventually(t, "the first start waits", func() bool { return waits("far") })
+	natstest.Eventually(t, "the first start waits, and is settled", func() bool {
+		backlog, err := client.Backlog(t.Context(), 0)
+		return waits("far") && err == nil && backlog.Held == 0
+	})
 	resume := line.Hold()
 	defer resume()
 	publish("near", 300*time.Millisecond)
@@ -71,13 +74,13 @@ func TestALateRemovalSparesANewerStart(t *testing.T) {
 		if id != "near" {
 			t.Fatalf("%q came, want the second start", id)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(longEnough):
 		t.Fatal("the second start does not come")
 	}
 	publish("newer", time.Hour)
 	natstest.Eventually(t, "the third start waits", func() bool { return waits("newer") })
 	resume()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 	defer cancel()
 	if _, err := cut.RoundTrip(ctx); err != nil { // its requests have arrived now
 		t.Fatal(err)
