@@ -100,8 +100,8 @@ func whyNot(r orchestration.Receipt) string {
 func (c messageCommands) notTaken(ctx context.Context, command string, m events.Message) error {
 	if _, err := c.client.Instances().Get(ctx, m.Instance); errors.Is(err, client.ErrNoInstance) {
 		missing := c.notTakenUp(ctx, m.Instance, fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance))
-		return fmt.Errorf("it is sent, but %w; an instance that starts within a minute gets the message, up to "+
-			"half a minute after its start", missing)
+		return fmt.Errorf("it is sent, but %w; an instance that starts within a minute gets the message, some "+
+			"seconds after its start", missing)
 	}
 	return c.done(sent{m.Instance, command},
 		"it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")

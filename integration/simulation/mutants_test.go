@@ -92,9 +92,10 @@ var mutants = []mutant{
 	{name: "a message is dead-lettered before it is known whether its start was stored", seed: 2445, edits: []edit{
 		{roundOf + "inbox.go", "!known.IsZero() && until.After(known) {", "false && until.After(known) {"},
 	}},
-	{name: "the ack wait of messages that wait for the watermark is extended", seed: 1894, edits: []edit{
-		{loopOf + "item.go", "if !i.aside && now.Sub", "if now.Sub"},
-	}},
+	{name: "the ack wait of messages that wait for the watermark is extended",
+		test: test{pkg: "./services/orchestrator", run: "^TestTheAckWaitOfMessagesAsideIsNotExtended$"}, edits: []edit{
+			{loopOf + "item.go", "if !i.aside && now.Sub", "if now.Sub"},
+		}},
 	{name: "quarantined messages of an instance are tried in the order of their arrival", seed: 5658, edits: []edit{
 		{loopOf + "quarantine.go", "first != i && s.replace(i, first)", "false && first != i && s.replace(i, first)"},
 	}},

@@ -304,7 +304,7 @@ func (in *receiver) unknownInstance(d Delivery) Receipt {
 		patience = time.Minute
 	}
 	if d.Age < patience || in.starts.Waiting {
-		return Receipt{Verdict: Returned, After: returnedFor(d.NumDelivered), Reason: UnknownInstance,
+		return Receipt{Verdict: Returned, After: min(returnedFor(d.NumDelivered), maxEarly), Reason: UnknownInstance,
 			Detail: detail + " yet"}
 	}
 	until := in.now.Add(patience - d.Age)
@@ -401,6 +401,10 @@ func (in *receiver) poison(d Delivery) (Receipt, bool) {
 	}
 	return Receipt{Verdict: Dead, Reason: TriedTooOften, Detail: err.Error()}, true
 }
+
+// maxEarly bounds the delay of a message that was delivered before the start of its instance, so
+// that it comes soon after the start.
+const maxEarly = 2 * time.Second
 
 // returnedFor is the delay of a returned message: from one second to a minute.
 func returnedFor(deliveries int) time.Duration {
