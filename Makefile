@@ -28,8 +28,8 @@ TOOL := $(GO) tool -modfile=internal/tools/go.mod
 
 # The race detector needs a C compiler.
 CC_FOUND := $(shell command -v "$$($(GO) env CC)" 2>/dev/null)
-# A program that the detector watches waits a second before it ends, which is a long time for so many.
-export GORACE ?= atexit_sleep_ms=100
+# A program that the detector watches waits a second before it ends, which is a long time for so many. Races inside dependencies are suppressed.
+export GORACE ?= atexit_sleep_ms=100 suppressions=$(CURDIR)/internal/racetest/suppressions.txt
 # SQLite, as it is translated to Go, is left out of the detector: it would take most of the time, and races in it are not ours to find.
 RACE := $(if $(CC_FOUND),-race -gcflags=modernc.org/...=-race=false)
 # All that runs without the detector is built as the shipped binary is, without cgo and without paths of this directory. Otherwise Go would
