@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker/brokersim"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -446,6 +447,16 @@ func (s storeOf) Commit(ctx context.Context, b history.Batch) (_ history.Result,
 		return history.Result{}, &history.Error{Class: history.Ambiguous, Op: what, Err: errLost}
 	}
 	return result, err
+}
+
+// Events takes a turn, or the scheduler of Go would choose whose former executions are read first.
+func (s storeOf) Events(ctx context.Context, instance string, execution, after int64,
+	limit int) (page []events.Event, err error) {
+	err = s.reach(ctx, fmt.Sprint("read ", instance, " ", execution, " ", after), func() error {
+		page, err = s.Store.Events(ctx, instance, execution, after, limit)
+		return err
+	})
+	return page, err
 }
 
 func (s storeOf) LeaseOutbox(ctx context.Context, t history.Lease) (list []history.OutboxEntry, err error) {
