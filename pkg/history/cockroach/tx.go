@@ -21,8 +21,10 @@ const (
 )
 
 // retry calls f until it succeeds, fails for good, or the context ends. f returns classified
-// errors.
+// errors. If the context ends during a call, the error of the call before it is returned: it says
+// what was wrong all the time.
 func retry(ctx context.Context, f func() error) error {
+	var before error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f()
 		switch history.ClassOf(err) {
@@ -30,9 +32,13 @@ func retry(ctx context.Context, f func() error) error {
 		default:
 			return err
 		}
+		if err != nil && before != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return before
+		}
 		if err == nil || !sqlrow.Wait(ctx, pause) {
 			return err
 		}
+		before = err
 	}
 }
 
