@@ -35,7 +35,7 @@ func TestGuessedAddressIsPrinted(t *testing.T) {
 	}
 }
 
-// The directory in which dev was started is not the one that has its files.
+// The files of dev are in a subdirectory of the directory in which it was started.
 func TestTheDirectoryAroundThatOfADevIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	inside := filepath.Join(dir, ".rondo")

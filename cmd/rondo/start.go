@@ -271,8 +271,8 @@ func (c startCommands) begun(ctx context.Context, name string, started client.St
 	return nil
 }
 
-// other returns an error if an instance that existed is of another orchestration than the one that
-// was to be started.
+// other returns an error if the instance existed before, and its orchestration has another name
+// than the start.
 func (c startCommands) other(ctx context.Context, id, name string) error {
 	i, err := c.client.Instances().Get(ctx, id)
 	if err != nil || (orchestration.Outcome{Orchestration: i.Name, Execution: i.Execution}).Of(id, name) == nil {

@@ -47,11 +47,7 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 		want[name] = true
 	}
 	want["soon"] = true
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	came := make(chan broker.Delivery, 100)
-	received := make(chan error, 1)
-	go func() { received <- b.Receive(ctx, 0, func(d broker.Delivery) { came <- d }) }()
+	came, stop := receive(t, b)
 	for len(want) > 0 {
 		select {
 		case d := <-came:
@@ -72,8 +68,9 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 		}
 	}
 	natstest.Eventually(t, "the rest waits for its time", func() bool {
-		l, err := b.Backlog(ctx, 0)
-		return err == nil && l.Held == 0 && l.Waiting == 0 && stored(t, ctx, js, "rondo", "RONDO_LATER") == len(never)
+		l, err := b.Backlog(t.Context(), 0)
+		return err == nil && l.Held == 0 && l.Waiting == 0 &&
+			stored(t, t.Context(), js, "rondo", "RONDO_LATER") == len(never)
 	})
 	before := deliveredCount(t, s, "p-0")
 	select {
@@ -84,9 +81,23 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	if again := deliveredCount(t, s, "p-0") - before; again > 3 {
 		t.Errorf("what has to wait for ever was handed out %d times within seconds", again)
 	}
-	cancel()
-	if err := <-received; err != nil {
-		t.Error(err)
+	stop()
+}
+
+// receive receives from partition 0. The function that it returns ends that, and waits for the end.
+func receive(t *testing.T, b *natsbroker.Bus) (came <-chan broker.Delivery, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	deliveries := make(chan broker.Delivery, 100)
+	received := make(chan error, 1)
+	go func() { received <- b.Receive(ctx, 0, func(d broker.Delivery) { deliveries <- d }) }()
+	return deliveries, func() {
+		t.Helper()
+		cancel()
+		if err := <-received; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -108,11 +119,7 @@ func TestResultsHaveNoDelay(t *testing.T) {
 			want[m.Subject] = true
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	came := make(chan broker.Delivery, 100)
-	received := make(chan error, 1)
-	go func() { received <- b.Receive(ctx, 0, func(d broker.Delivery) { came <- d }) }()
+	came, stop := receive(t, b)
 	for len(want) > 0 {
 		select {
 		case d := <-came:
@@ -125,10 +132,7 @@ func TestResultsHaveNoDelay(t *testing.T) {
 			t.Fatalf("%v did not come", want)
 		}
 	}
-	cancel()
-	if err := <-received; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // TestOddVerbsDoNoHarm publishes verbs with misplaced hyphens. The broker loses some of the
