@@ -275,7 +275,7 @@ var internalIntervals = map[string][]string{
 		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
 	},
 	"how often a process looks": {
-		"app.readyEvery", "identity.warnEvery", "orchestrator.decidesAgain",
+		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "orchestrator.decidesAgain",
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
 		"nats.anchorEvery", "nats.answerEvery", "nats.lookEvery", "nats.reconnected", "nats.tend",

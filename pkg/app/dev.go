@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -105,7 +106,45 @@ func (a *App) dev(ctx context.Context) (err error) {
 		return err
 	}
 	defer forget()
-	return a.serve(ctx, h, b, append(append(all, served...), a.host(b, store.Store, server.Recovered())))
+	files, err := os.Open(filepath.Join(dir, natsDir))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, files.Close()) }()
+	all = append(append(all, served...), a.host(b, store.Store, server.Recovered()), a.keepFiles(files))
+	return a.serve(ctx, h, b, all)
+}
+
+// filesEvery is how often dev looks whether its files are still where the next start finds them.
+const filesEvery = time.Second
+
+// keepFiles returns a service that fails once the directory of dev was removed, renamed or
+// replaced, since the files that are still open can never be found again. Each of these changes the
+// directory of NATS in it, which is open so that no other one gets its inode.
+func (a *App) keepFiles(open *os.File) service {
+	return service{
+		name: "dev", live: alive, ready: readyAnyway,
+		run: func(ctx context.Context) error {
+			made, err := open.Stat()
+			if err != nil {
+				return err
+			}
+			tick := time.NewTicker(filesEvery)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return nil
+				}
+				now, err := os.Stat(open.Name())
+				if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(made, now) {
+					return fmt.Errorf("the directory %s was removed, renamed or replaced while dev was running, and "+
+						"dev can no longer store its instances there; start dev again", a.config.Dir)
+				}
+			}
+		},
+	}
 }
 
 // sweep publishes at once the outbox entries of an earlier process, which is dead: no other process

@@ -406,6 +406,32 @@ func TestDevInADirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestDevEndsWithoutItsDirectory removes, renames and replaces the directory of a dev that runs.
+func TestDevEndsWithoutItsDirectory(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(dir string) error{
+		"removed": os.RemoveAll,
+		"renamed": func(dir string) error { return os.Rename(dir, dir+"-old") },
+		"replaced": func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+"-old"), os.MkdirAll(filepath.Join(dir, "nats"), 0o700))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "kept")
+			p := start(t, nil, with("dev", "--dir", dir, "--nats-listen", "127.0.0.1:0")...).ready()
+			if err := lose(dir); err != nil {
+				t.Fatal(err)
+			}
+			code, _, problems := p.wait()
+			if code != 1 || !strings.Contains(problems, "the directory "+dir+" was removed, renamed or replaced") ||
+				!strings.Contains(problems, "start dev again") {
+				t.Errorf("exit code %d: %s", code, problems)
+			}
+		})
+	}
+}
+
 // TestUnknownVariablesAreNoticed also shows that they do no harm.
 func TestUnknownVariablesAreNoticed(t *testing.T) {
 	t.Parallel()
