@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -221,7 +222,7 @@ func (c systemCommands) workerShown(p client.Process) error {
 		return err
 	}
 	if w.More > 0 {
-		return c.print("and %d others", w.More)
+		return c.print("and %s", plural.Count(w.More, "other"))
 	}
 	return nil
 }
@@ -304,7 +305,7 @@ func (c systemCommands) taskQueues() *cobra.Command {
 				return err
 			}
 			if s.MoreTaskQueues > 0 {
-				return c.print("and %d others", s.MoreTaskQueues)
+				return c.print("and %s", plural.Count(s.MoreTaskQueues, "other"))
 			}
 			return nil
 		})

@@ -23,6 +23,7 @@ import (
 	"github.com/rondo-run/rondo/internal/devdir"
 	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/settings"
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -351,9 +352,9 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 		k.o.Progress = func(r check.Report) {
 			if k.c.now().Sub(began) >= progressAfter {
 				drawn = true
-				fmt.Fprintf(k.c.screen, "%schecked %d instances, %d events, %d acknowledgements; %d violations",
-					clearLine,
-					r.Instances, r.Events, r.Acknowledgements, r.Total())
+				fmt.Fprintf(k.c.screen, "%schecked %s, %s, %s; %s", clearLine,
+					plural.Count(r.Instances, "instance"), plural.Count(r.Events, "event"),
+					plural.Count(r.Acknowledgements, "acknowledgement"), plural.Count(r.Total(), "violation"))
 			}
 		}
 	}
@@ -393,21 +394,22 @@ func (k *checking) print(r check.Report) error {
 		fmt.Fprintln(k.c.out, printable.Below(f.Error(), "  "))
 	}
 	if more := r.Total() - int64(len(r.Findings)); more > 0 {
-		fmt.Fprintf(k.c.out, "and %d others; --most prints more\n", more)
+		fmt.Fprintf(k.c.out, "and %s; --most prints more\n", plural.Count(more, "other"))
 	}
 	line := func(name, format string, args ...any) { k.c.row(14, name, format, args...) }
 	if k.at != "" {
 		line("database", "%s", k.at)
 	}
 	line("NATS", "%s", cmp.Or(k.server, "was not asked"))
-	line("looked at", "%d instances, %d executions, %d events, %d acknowledgements", r.Instances, r.Executions,
-		r.Events, r.Acknowledgements)
+	line("looked at", "%s, %s, %s, %s", plural.Count(r.Instances, "instance"),
+		plural.Count(r.Executions, "execution"), plural.Count(r.Events, "event"),
+		plural.Count(r.Acknowledgements, "acknowledgement"))
 	if r.Said > 0 {
-		line("", "%d starts and messages from one instance to another", r.Said)
+		line("", "starts and messages from one instance to another: %d", r.Said)
 	}
 	if r.InFlight+r.Refused+r.DeadLetters > 0 {
-		line("acks", "%d in flight, %d starts for instances that were there, %d dead letters", r.InFlight,
-			r.Refused, r.DeadLetters)
+		line("acks", "%d in flight, %s for existing instances, %s", r.InFlight,
+			plural.Count(r.Refused, "start"), plural.Count(r.DeadLetters, "dead letter"))
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.NotJudged)) {
 		line("not judged", "%d: %s", r.NotJudged[why], why.Text())

@@ -17,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -203,8 +204,8 @@ func (e *examination) orchestrators(ctx context.Context) {
 		return
 	}
 	defer e.silent(ctx)
-	e.note("orchestrators", fine, "", "%d alive, %d partitions; the answer took %v", len(s.Orchestrators),
-		len(s.Partitions), took.Round(time.Millisecond))
+	e.note("orchestrators", fine, "", "%d alive, %s; the answer took %v", len(s.Orchestrators),
+		plural.Count(len(s.Partitions), "partition"), took.Round(time.Millisecond))
 	engines := make(map[int]bool)
 	for _, o := range s.Orchestrators {
 		engines[o.Engine] = true
@@ -232,8 +233,9 @@ func (e *examination) silent(ctx context.Context) {
 		return
 	}
 	slices.Sort(ids)
-	e.note("orchestrators", look, silentAdvice, "one or more do not answer: of %d requests that NATS gave to one of "+
-		"them each, %d had no answer; these answer: %s", sent, unanswered, cmp.Or(strings.Join(ids, ", "), "none"))
+	e.note("orchestrators", look, silentAdvice, "one or more do not answer: of %s that NATS gave to one of "+
+		"them each, %d had no answer; these answer: %s", plural.Count(sent, "request"), unanswered,
+		cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
 // refused is the advice about orchestrators that were started and have ended.
@@ -372,7 +374,8 @@ func (e *examination) partitions(s client.SystemStatus) {
 				"partition %d is nobody's", p.Partition)
 		case p.Receivers == 0 && p.Waiting > 0:
 			e.note("partitions", look, "look again in a few seconds, then into the log of "+p.Owner,
-				"%d messages wait in partition %d, and %s does not ask for them", p.Waiting, p.Partition, p.Owner)
+				"partition %d has %s, and %s does not ask for messages", p.Partition,
+				plural.Count(p.Waiting, "waiting message"), p.Owner)
 		}
 	}
 }
@@ -387,10 +390,11 @@ func (e *examination) queues(s client.SystemStatus) {
 				tag = " with the tag " + q.Tag
 			}
 			e.note("workers", look, "start a worker that has the activity "+q.Activity+tag,
-				"%d activity tasks for %s%s wait, and nobody takes them", q.Waiting, q.Activity, tag)
+				"no worker takes %s for %s%s", plural.Count(q.Waiting, "waiting activity task"), q.Activity, tag)
 		}
 	}
-	e.note("tasks", fine, "", "%d task queues, %d tasks wait", len(s.TaskQueues)+s.MoreTaskQueues, waiting)
+	e.note("tasks", fine, "", "%s, %s", plural.Count(len(s.TaskQueues)+s.MoreTaskQueues, "task queue"),
+		plural.Count(waiting, "waiting task"))
 }
 
 // database asks an orchestrator for something that it has to look up.
@@ -427,7 +431,7 @@ func (e *examination) instances(ctx context.Context) {
 	case err != nil: // the database was looked at before
 	case n > 0:
 		e.note("instances", look, "`rondo list --status halted` lists them, and `rondo show` says what each needs",
-			"%d are halted: their code does not fit their history", n)
+			"%s: the code does not fit the history", plural.Count(n, "halted instance"))
 	default:
 		e.note("instances", fine, "", "none is halted")
 	}
@@ -435,10 +439,6 @@ func (e *examination) instances(ctx context.Context) {
 
 func (e *examination) deadLetters(ctx context.Context) {
 	list, err := e.c.bus.DeadLetters(ctx, 0, 100)
-	word := "dead letters"
-	if len(list) == 1 {
-		word = "dead letter"
-	}
 	switch {
 	case err != nil:
 		e.note("dead letters", look, "use an account that may look at JetStream", "they cannot be seen: %v", err)
@@ -447,6 +447,6 @@ func (e *examination) deadLetters(ctx context.Context) {
 	case len(list) == 100:
 		e.note("dead letters", look, "`rondo deadletters` tells why", "100 or more dead letters")
 	default:
-		e.note("dead letters", look, "`rondo deadletters` tells why", "%d %s", len(list), word)
+		e.note("dead letters", look, "`rondo deadletters` tells why", "%s", plural.Count(len(list), "dead letter"))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -78,10 +79,10 @@ func notHeld(instance string, tasks []awaitedTask, known []string, all []client.
 		if missing <= 0 || slices.ContainsFunc(known, func(n string) bool { return strings.HasPrefix(n, untaken) }) {
 			continue
 		}
-		notes = append(notes, fmt.Sprintf("no worker that answers has %d of %d tasks for activity %q: each waits in "+
+		notes = append(notes, fmt.Sprintf("no worker that answers has %d of %s for activity %q: each waits in "+
 			"its queue, or, if its worker has died, is redelivered %v after the last sign of that worker "+
 			"(--task-ack-wait)",
-			missing, t.count, t.activity, app.Defaults(app.Worker).Streams.TaskAckWait))
+			missing, plural.Count(t.count, "task"), t.activity, app.Defaults(app.Worker).Streams.TaskAckWait))
 	}
 	return notes
 }

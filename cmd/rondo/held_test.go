@@ -30,7 +30,7 @@ func TestTasksThatNoWorkerHasAreExplained(t *testing.T) {
 		want  []string // beginnings
 		known []string
 	}{
-		"no worker": {nil, []string{of + `3 of 3 tasks for activity "work"`, of + `1 of 1 tasks for activity "charge"`}, nil},
+		"no worker": {nil, []string{of + `3 of 3 tasks for activity "work"`, of + `1 of 1 task for activity "charge"`}, nil},
 		"no worker takes them": {nil, []string{of + `3 of 3 tasks for activity "work"`},
 			[]string{`no worker takes activity "charge" with tag "bank"`}},
 		"one is missing": {[]client.Process{worker(0, held("i", "work"), held("i", "charge"), held("j", "work")),

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rondo-run/rondo/internal/timeline"
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -271,7 +272,7 @@ func (c lookCommands) showText(s shown) error {
 	for _, k := range sortedKeys(s.Value) {
 		line("value", "%s = %s", k, s.Value[k].Data)
 	}
-	line("history", "%d events, %d bytes", s.LastEvent, s.HistoryBytes)
+	line("history", "%s, %s", plural.Count(s.LastEvent, "event"), plural.Count(s.HistoryBytes, "byte"))
 	if t, ok := events.ParseTrace(s.Trace); ok {
 		line("trace", "%x%s", t.ID, map[bool]string{false: ", which nobody is told of"}[t.Sampled])
 	}
@@ -283,7 +284,7 @@ func (c lookCommands) showText(s shown) error {
 		}
 	}
 	if s.More > 0 {
-		line("", "and %d others", s.More)
+		line("", "and %s", plural.Count(s.More, "other"))
 	}
 	for _, n := range s.Notes {
 		if !s.Status.Ended() { // otherwise it repeats the lines above

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
@@ -72,7 +73,7 @@ func (c removeCommands) deleteEnded(ctx context.Context, f client.Filter, yes bo
 		if err != nil {
 			return err
 		}
-		return c.done(counted{n}, "%d instances would be deleted, with their children; --yes does it", n)
+		return c.done(counted{n}, "%s would be deleted, with all children; --yes does it", plural.Count(n, "instance"))
 	}
 	all, err := total(c.client.Instances().DeleteEnded(ctx, f))
 	if err != nil {
@@ -98,7 +99,8 @@ func (c removeCommands) removed(d client.Removed, what string) error {
 	if d.Skipped > 0 {
 		skipped = "; some were left alone, because they have children that have not ended"
 	}
-	return c.done(d, "%s: %d instances, %d executions, %d events%s", what, d.Instances, d.Executions, d.Events, skipped)
+	return c.done(d, "%s: %s, %s, %s%s", what, plural.Count(d.Instances, "instance"),
+		plural.Count(d.Executions, "execution"), plural.Count(d.Events, "event"), skipped)
 }
 
 func (c removeCommands) prune() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -113,7 +114,7 @@ func (c *cli) stands(id string) string {
 	said := []string{"it is " + string(w.Status)}
 	for i, x := range w.Waits {
 		if i == 3 {
-			said = append(said, fmt.Sprintf("and for %d others", len(w.Waits)-i+w.More))
+			said = append(said, fmt.Sprintf("and for %s", plural.Count(len(w.Waits)-i+w.More, "other")))
 			break
 		}
 		said = append(said, "waits for "+x.What)

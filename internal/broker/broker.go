@@ -36,6 +36,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -129,7 +130,7 @@ type Refused struct {
 }
 
 func (e *Refused) Error() string {
-	return fmt.Sprintf("the broker refuses %d messages, the first on %q: %v", len(e.Messages),
+	return fmt.Sprintf("the broker refuses %s, the first on %q: %v", plural.Count(len(e.Messages), "message"),
 		e.Messages[0].Subject, e.Reasons[0])
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -295,7 +296,7 @@ func (f *family) parentOf(ctx context.Context, r reading, rows map[string]round.
 		return nil
 	case p.Execution > row.Execution:
 		bad(ChildUnknown, fmt.Sprintf("execution %d of its parent %q", p.Execution, p.Instance),
-			fmt.Sprintf("%d executions", row.Execution))
+			plural.Count(row.Execution, "execution"))
 		return nil
 	}
 	list, err := f.store.Events(ctx, p.Instance, p.Execution, p.Event-1, 1)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -220,7 +221,7 @@ func (s *system) outbox(ctx context.Context) error {
 		}
 		made := fmt.Sprintf("outbox entry %d of shard %d, made at %s", p.Key.ID, p.Key.Shard, stamp(p.Key.Made()))
 		f := Finding{Rule: OutboxOverdue, Expected: "the outbox to have nothing older than " + bound.String()}
-		if f.Found = fmt.Sprintf("%s, with %d messages", made, len(p.Messages)); p.Err != nil {
+		if f.Found = made + ", with " + plural.Count(len(p.Messages), "message"); p.Err != nil {
 			f.Found = made + ", which cannot be read: " + p.Err.Error()
 		} else if len(p.Messages) > 0 {
 			f.Found += ", the first on " + p.Messages[0].Subject

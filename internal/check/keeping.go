@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -312,7 +313,7 @@ func (k *keeping) end(p acknowledgement) {
 	case kept:
 		k.bad(EndDiffers, at, expected, shown)
 	default:
-		k.bad(EndDiffers, at, expected, fmt.Sprintf("%d executions", k.highest))
+		k.bad(EndDiffers, at, expected, plural.Count(k.highest, "execution"))
 	}
 }
 

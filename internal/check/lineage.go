@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -68,7 +69,7 @@ func (l *lineage) judgeFormer() {
 	if l.former.end.Fact == nil {
 		l.bad(Finding{Rule: NoEnd, Execution: l.former.number, Event: l.former.last.ID,
 			Expected: fmt.Sprintf("an end, because execution %d has begun", l.now.number),
-			Found:    fmt.Sprintf("%d events without one", l.former.last.ID)})
+			Found:    plural.Count(l.former.last.ID, "event") + " without one"})
 	}
 }
 
@@ -212,10 +213,10 @@ func (l *lineage) compareValues(values map[string]codec.Payload) {
 func (l *lineage) compareExecution(info history.ExecutionInfo) {
 	x := l.now
 	output, failure := outcome(x.end.Fact)
-	said := fmt.Sprintf("%s after %d events, output %s, error %s", x.standing(), x.last.ID, clip(output),
-		errorText(failure))
-	shown := fmt.Sprintf("%s after %d events, output %s, error %s", info.Status, info.Events, clip(info.Output),
-		errorText(info.Error))
+	said := fmt.Sprintf("%s after %s, output %s, error %s", x.standing(), plural.Count(x.last.ID, "event"),
+		clip(output), errorText(failure))
+	shown := fmt.Sprintf("%s after %s, output %s, error %s", info.Status, plural.Count(info.Events, "event"),
+		clip(info.Output), errorText(info.Error))
 	if said != shown {
 		x.bad(RowDiffers, 0, said+", as in history", shown+" in its row")
 	}
@@ -298,7 +299,7 @@ func valuesText(values map[string]codec.Payload) string {
 			b.WriteString(", ")
 		}
 		if i == 5 {
-			fmt.Fprintf(&b, "and %d others", len(values)-i)
+			fmt.Fprintf(&b, "and %s", plural.Count(len(values)-i, "other"))
 			break
 		}
 		fmt.Fprintf(&b, "%s=%s", k, clip(values[k]))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -117,7 +118,7 @@ func (r Report) Err() error {
 		errs = append(errs, f)
 	}
 	if more := r.Total() - int64(len(r.Findings)); more > 0 {
-		errs = append(errs, fmt.Errorf("and %d others", more))
+		errs = append(errs, fmt.Errorf("and %s", plural.Count(more, "other")))
 	}
 	return errors.Join(errs...)
 }

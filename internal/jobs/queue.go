@@ -47,6 +47,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/x/plural"
 )
 
 // Store stores queues. All methods may be called concurrently, honour their context, and retain
@@ -243,8 +245,8 @@ func (*LockedError) Error() string { return "the queue is locked until its items
 type FullError struct{ Items, Limit int }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("the queue has %d items, and may have %d (max_items); pop some, or raise the limit",
-		e.Items, e.Limit)
+	return fmt.Sprintf("the queue has %s, and may have %d (max_items); pop some, or raise the limit",
+		plural.Count(e.Items, "item"), e.Limit)
 }
 
 // InvalidError describes the problem of an operation that is not valid.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -136,7 +137,7 @@ func (w *Waiting) explain(info history.Info) {
 		w.note("it waits for nothing that history tells of: it runs an inline step, or its next round is in flight")
 	}
 	if info.Unread > 0 && !info.Status.Ended() {
-		w.note("%d messages in its mailboxes are unread", info.Unread)
+		w.note("its mailboxes have %s", plural.Count(info.Unread, "unread message"))
 	}
 	if info.Problem != nil {
 		w.note("a part of it cannot be read: %v", info.Problem)

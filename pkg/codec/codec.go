@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/internal/x/jsonw"
+	"github.com/rondo-run/rondo/internal/x/plural"
 )
 
 // Payload is a value of the user's, encoded by a [Codec]: usually JSON, but any bytes will do (an
@@ -54,7 +55,7 @@ func (p Payload) String() string {
 	if utf8.Valid(p) {
 		return string(p)
 	}
-	return fmt.Sprintf("%d bytes", len(p))
+	return plural.Count(len(p), "byte")
 }
 
 // MarshalJSON implements [json.Marshaler].

@@ -104,7 +104,7 @@ func TestPlainWordsAreReadAsText(t *testing.T) {
 	}
 	var s string
 	wantError(t, codec.JSON{}.Decode(codec.Payload("5"), &s), "decode 5 into *string")
-	wantError(t, codec.JSON{}.Decode(codec.Payload("\xff"), &s), "decode 1 bytes into *string")
+	wantError(t, codec.JSON{}.Decode(codec.Payload("\xff"), &s), "decode 1 byte into *string")
 	var n int
 	wantError(t, codec.JSON{}.Decode(codec.Payload("five"), &n), "decode five into *int")
 }

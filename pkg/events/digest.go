@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/rondo-run/rondo/internal/x/plural"
 )
 
 // Digest replaces confidential text or data in logs by its length and the first digits of its hash,
@@ -11,5 +13,5 @@ import (
 // protect data with few possible values.
 func Digest[T ~string | ~[]byte](data T) string {
 	hash := sha256.Sum256([]byte(data))
-	return fmt.Sprintf("(%d bytes, sha256 %s…)", len(data), hex.EncodeToString(hash[:4]))
+	return fmt.Sprintf("(%s, sha256 %s…)", plural.Count(len(data), "byte"), hex.EncodeToString(hash[:4]))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -49,8 +50,8 @@ func (c *Config) unknownCode(name, version string) string {
 	case len(names) == 0:
 		return fmt.Sprintf("orchestration %q is not registered here, nor is any other", name)
 	case len(names) > most:
-		return fmt.Sprintf("orchestration %q is not registered here; registered are %s and %d others", name,
-			strings.Join(names[:most], ", "), len(names)-most)
+		return fmt.Sprintf("orchestration %q is not registered here; registered are %s and %s", name,
+			strings.Join(names[:most], ", "), plural.Count(len(names)-most, "other"))
 	}
 	return fmt.Sprintf("orchestration %q is not registered here; registered are %s", name, strings.Join(names, ", "))
 }

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/x/plural"
 )
 
 // ---- Reading requests.
@@ -213,10 +214,7 @@ func (h *jobHandlers) push(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	message := "1 item pushed"
-	if r.Count != 1 {
-		message = fmt.Sprintf("%d items pushed", r.Count)
-	}
+	message := plural.Count(r.Count, "item") + " pushed"
 	if r.Again {
 		message += " before, with the same Idempotency-Key"
 	}

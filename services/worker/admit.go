@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/failure"
 )
 
@@ -117,8 +118,7 @@ func (m *admission) recall(a *attempt) bool {
 // poison dead-letters a task that no worker survives, and fails it.
 func (m *admission) poison(a *attempt, attempts int) {
 	err := &failure.Error{Kind: failure.Poison, NonRetryable: true, Attempts: attempts,
-		Message: fmt.Sprintf("each of %d workers that began it has died before it was done; the work is with the "+
-			"dead letters", attempts)}
+		Message: fmt.Sprintf("dead-lettered: %s crashed while executing it", plural.Count(attempts, "worker"))}
 	a.log().Error("worker: work is poison", "attempts", attempts)
 	if e := m.dead.store(a, broker.Cause{Reason: "poison", Detail: err.Message, Attempts: attempts}); e != nil {
 		a.log().Warn("worker: storing a poisoned task as a dead letter failed; it is redelivered", "error", e)

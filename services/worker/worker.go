@@ -69,6 +69,7 @@ import (
 	"github.com/rondo-run/rondo/internal/health"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/activity"
 )
 
@@ -262,8 +263,8 @@ func (r *run) drain(stops []func()) error {
 	stuck := r.held.stuckOnes()
 	r.log.Info("worker: has ended", "running", len(stuck))
 	if len(stuck) > 0 {
-		return fmt.Errorf("worker: %d activities do not stop, the first is %s: they ignore their contexts",
-			len(stuck), stuck[0])
+		return fmt.Errorf("worker: %s did not stop, the first of %s: the code ignores its context",
+			plural.Count(len(stuck), "attempt"), stuck[0])
 	}
 	return nil
 }
@@ -301,7 +302,8 @@ func (w *Worker) Live() error {
 		return fmt.Errorf("nobody has looked after the leases for %v", since.Round(time.Second))
 	}
 	if n := len(w.held.stuckOnes()); n >= w.config.Slots {
-		return fmt.Errorf("all %d slots are taken by activities that ignore that their contexts have ended", n)
+		return fmt.Errorf("no slot is free: activities that ignore the end of their contexts hold all of %s",
+			plural.Count(n, "slot"))
 	}
 	return nil
 }
@@ -321,7 +323,7 @@ func (w *Worker) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if want := len(w.config.Tags.first()) * len(w.code.Names()); len(w.queues) < want {
-		errs = append(errs, fmt.Errorf("%d of %d queues are open", len(w.queues), want))
+		errs = append(errs, fmt.Errorf("%d of %s open", len(w.queues), plural.Count(want, "queue")))
 	}
 	for _, q := range w.queues {
 		if err := q.problem(); err != nil {

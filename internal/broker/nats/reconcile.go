@@ -392,7 +392,7 @@ func (c *comparison) compare(part string, have, want jetstream.ConsumerConfig, r
 	if state == foreign {
 		repair = nil
 	}
-	harmful := len(differs) > 1 || !strings.HasPrefix(differs[0], "messages stay with")
+	harmful := len(differs) > 1 || !strings.HasPrefix(differs[0], "ack_wait ")
 	c.note(part, strings.Join(differs, "; "), harmful, repair)
 }
 

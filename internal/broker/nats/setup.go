@@ -629,19 +629,19 @@ func differentConsumer(have, want jetstream.ConsumerConfig) (out []string) {
 	}
 	if have.AckWait != want.AckWait {
 		out = append(out,
-			fmt.Sprintf("messages stay with who took them for %v, wanted is %v", have.AckWait, want.AckWait))
+			fmt.Sprintf("ack_wait is %v, wanted is %v", have.AckWait, want.AckWait))
 	}
 	if have.MaxAckPending != want.MaxAckPending {
-		out = append(out, fmt.Sprintf("%d messages may be held, wanted is %d", have.MaxAckPending, want.MaxAckPending))
+		out = append(out, fmt.Sprintf("max_ack_pending is %d, wanted is %d", have.MaxAckPending, want.MaxAckPending))
 	}
 	if have.MaxDeliver > 0 {
-		out = append(out, fmt.Sprintf("messages are delivered %d times at most, wanted is no limit", have.MaxDeliver))
+		out = append(out, fmt.Sprintf("max_deliver is %d, wanted is no limit", have.MaxDeliver))
 	}
 	if have.AckPolicy != want.AckPolicy {
 		out = append(out, fmt.Sprintf("acknowledgements are %v, wanted is %v", have.AckPolicy, want.AckPolicy))
 	}
 	if have.MaxWaiting != want.MaxWaiting {
-		out = append(out, fmt.Sprintf("%d requests may wait, wanted is %d", have.MaxWaiting, want.MaxWaiting))
+		out = append(out, fmt.Sprintf("max_waiting is %d, wanted is %d", have.MaxWaiting, want.MaxWaiting))
 	}
 	if have.HeadersOnly || have.RateLimit > 0 || have.MaxRequestBatch > 0 || have.MaxRequestExpires > 0 ||
 		have.MaxRequestMaxBytes > 0 || have.InactiveThreshold > 0 || len(have.BackOff) > 0 {
