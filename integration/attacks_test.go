@@ -168,7 +168,7 @@ func TestDeferredCodeThatBlocksWhenForgotten(t *testing.T) {
 // only if it does not; not if it takes a moment, or if the machine is busy.
 func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
 	t.Parallel()
-	const complaint = "does not come back when it is forgotten"
+	const complaint = "does not return when the instance is evicted"
 	for name, blocks := range map[string]bool{"for a moment": false, "for ever": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

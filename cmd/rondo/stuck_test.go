@@ -204,7 +204,7 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	d = deploy(t, dir, append(stuck(2), deadly.Bind(func(_ context.Context, n int) (int, error) {
 		return n, nil
 	})), func(c *app.Config) { c.Worker.MaxTaskCrashes = 1 })
-	tell("its work is poison", d.until(`rondo deadletters`, "show", "i-dies"))
+	tell("its task crashes its workers", d.until(`rondo deadletters`, "show", "i-dies"))
 	d.say("raise", "i-changes", "approve") // so that its code runs
 	tell("its code does not fit its history", d.until(`halted`, "show", "i-changes"))
 

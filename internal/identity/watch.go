@@ -284,8 +284,8 @@ func (l lag) conflict(d history.System, e *Entry) error {
 func (w *Watch) settle(ctx context.Context, r relation, d history.System, e *Entry) error {
 	switch {
 	case r == databaseBehind:
-		w.config.Log.Error("the database has lost its last moments, as when a standby takes over; what the "+
-			"instances wait for is published once more", "for",
+		w.config.Log.Error("the database has lost its latest commits, as after a failover; publishing again "+
+			"what the instances wait for", "for",
 			e.BeatAt.Sub(d.BeatAt))
 		if err := w.config.Lost(ctx, d.BeatAt); err != nil {
 			return err
@@ -293,13 +293,13 @@ func (w *Watch) settle(ctx context.Context, r relation, d history.System, e *Ent
 		_, _, err := w.config.Store.SetIdentity(ctx, d, d.ID, e.Beats)
 		return err
 	case e != nil:
-		w.config.Log.Error("NATS has lost its last moments; what the instances wait for is published once more",
+		w.config.Log.Error("NATS has lost its latest messages; publishing again what the instances wait for",
 			"for", d.BeatAt.Sub(e.BeatAt))
 		if err := w.config.Lost(ctx, e.BeatAt); err != nil {
 			return err
 		}
 	case e == nil:
-		w.config.Log.Warn("NATS does not know the system of this database; it is told", "system", Short(d.ID))
+		w.config.Log.Warn("NATS has no system id; storing that of the database", "system", Short(d.ID))
 	}
 	return entryOf(d).write(ctx, w.config.Broker)
 }

@@ -339,7 +339,7 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 		err = errors.Join(err, notifyDeleted(a.broker, id))
 	}
 	if err != nil {
-		a.o.Logger.Warn("query: nobody was told of a deletion", "error", err)
+		a.o.Logger.Warn("query: notification of a deletion could not be published", "error", err)
 	}
 	return deletedOf(d), nil
 }

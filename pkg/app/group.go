@@ -47,7 +47,7 @@ func (g group) run(ctx context.Context, h *health, started func()) error {
 			case err != nil:
 				errs[i] = fmt.Errorf("%s: %w", s.name, err)
 			case running.Err() == nil:
-				errs[i] = fmt.Errorf("%s: it has ended although nobody has told it to", s.name)
+				errs[i] = fmt.Errorf("%s: the service ended without a request to stop", s.name)
 			}
 			stop(errs[i])
 		})

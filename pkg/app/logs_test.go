@@ -321,7 +321,7 @@ func checkAbout(t *testing.T, out *logged) {
 	if begins["span_id"] != ends["span_id"] || fmt.Sprint(ends["end"]) != "map[edition:1]" {
 		t.Errorf("%v\n%v", begins, ends)
 	}
-	for _, r := range out.records(t, "an instance was stopped by the engine") {
+	for _, r := range out.records(t, "instance failed or halted by the orchestrator; see rondo show") {
 		if r["trace_id"] != leakTrace || r["execution"] != 1.0 || r["orchestration"] == "" {
 			t.Errorf("%v", r)
 		}
@@ -332,7 +332,7 @@ func TestLogsTellDataIfAskedTo(t *testing.T) {
 	t.Parallel()
 	out := leak(t, true, "")
 	for _, msg := range []string{"message dead-lettered", "worker: task dead-lettered",
-		"an instance was stopped by the engine"} {
+		"instance failed or halted by the orchestrator; see rondo show"} {
 		if !slices.ContainsFunc(out.records(t, msg), func(r map[string]any) bool {
 			return strings.Contains(fmt.Sprint(r), marker)
 		}) {

@@ -308,12 +308,14 @@ func (h *Healer) outstanding(k round.Known, since time.Time) []events.Message {
 	}
 	messages, err := round.Outstanding(k)
 	if err != nil {
-		h.Log.With(about(k)...).Error("what an instance waits for cannot be read", "error", err)
+		h.Log.With(about(k)...).Error("messages that an instance waits for cannot be restored from its history",
+			"error", err)
 	}
 	if !since.IsZero() {
 		unanswered, err := round.Unanswered(k, since)
 		if err != nil {
-			h.Log.With(about(k)...).Error("what an instance has said cannot be read", "error", err)
+			h.Log.With(about(k)...).Error("messages that an instance sent cannot be restored from its history",
+				"error", err)
 		}
 		messages = append(messages, unanswered...)
 	}
@@ -377,7 +379,8 @@ func (h *Healer) saidBy(ctx context.Context, k round.Known, x history.ExecutionI
 	}
 	said, err := round.Unanswered(former, since)
 	if err != nil {
-		h.Log.With(about(former)...).Error("what an instance has said cannot be read", "error", err)
+		h.Log.With(about(former)...).Error("messages that an instance sent cannot be restored from its history",
+			"error", err)
 	}
 	return said, nil
 }
@@ -411,7 +414,7 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 	for i, m := range messages {
 		w, err := events.Encode(h.Prefix, m)
 		if err != nil {
-			h.Log.With(traceOf(m.Trace)...).Error("what an instance waits for cannot be sent", "instance",
+			h.Log.With(traceOf(m.Trace)...).Error("message that an instance waits for cannot be published", "instance",
 				m.Instance, "error", err)
 			continue
 		}

@@ -174,8 +174,8 @@ func (p *Publisher) send(ctx context.Context, l *lane, segments []segment, messa
 	err := Send(ctx, p.broker, p.prefix, messages, p.log, p.watcher)
 	p.watcher.Published(l == p.later || l == p.far, len(messages), time.Since(began), err)
 	if err != nil {
-		p.log.Warn("messages of a commit could not be published; a sweep will", "messages", len(messages), "error",
-			err)
+		p.log.Warn("messages of a commit could not be published; the next sweep publishes them",
+			"messages", len(messages), "error", err)
 	}
 	for _, x := range segments {
 		if x.entry.settle(len(x.messages), err) {

@@ -232,7 +232,7 @@ func (s *Starter) Run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			if failed++; failed == 1 || failed%60 == 0 {
-				s.log.Warn("queues: which of them start instances cannot be seen; trying on", "error", err)
+				s.log.Warn("queues: the list of queues that start instances cannot be read; retrying", "error", err)
 			}
 		default:
 			failed = 0

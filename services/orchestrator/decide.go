@@ -224,7 +224,7 @@ func (d *deciders) live() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lost >= d.limit {
-		return fmt.Errorf("the code of %d instances does not come back", d.lost)
+		return fmt.Errorf("the code of %d instances does not return", d.lost)
 	}
 	return nil
 }

@@ -358,7 +358,7 @@ func (t *instances) unwind(e *entry) {
 		select {
 		case <-done:
 		default:
-			log.Error("deferred code of an instance does not come back when it is forgotten: it must not block; " +
+			log.Error("deferred code of an instance does not return when the instance is evicted: it must not block; " +
 				"going on without it")
 		}
 	})

@@ -50,8 +50,8 @@ func (l *turnLog) write(t *round.Turn) {
 		log.Warn(w)
 	}
 	if t.Fault != nil {
-		log.Error("an instance was stopped by the engine", "status", t.Row.Status, "kind", t.Fault.Kind, "error",
-			l.texts.fault(t.Fault))
+		log.Error("instance failed or halted by the orchestrator; see rondo show",
+			"status", t.Row.Status, "kind", t.Fault.Kind, "error", l.texts.fault(t.Fault))
 	}
 }
 

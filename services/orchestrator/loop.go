@@ -391,7 +391,7 @@ func (l *loop) takeDecision(d *decision) {
 	case d.err != nil:
 		// the limits of package events exclude this; if it happens all the same, the instance must
 		// not be lost silently
-		e.logger(l.log).Error("a turn cannot be committed; its messages come again", "error", d.err)
+		e.logger(l.log).Error("turn cannot be committed; NATS redelivers its messages", "error", d.err)
 		e.move(rest)
 		l.countAgainst(e, d.err.Error())
 	case len(d.turn.Executions) > 0:
@@ -429,8 +429,8 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		return
 	case x.err != nil:
 		if d := l.commits.retry(x); d != nil {
-			d.entry.logger(l.log).Error("the database does not manage to store a turn", "events", d.events,
-				"bytes", d.bytes, "error", x.err)
+			d.entry.logger(l.log).Error("turn cannot be committed on its own; NATS redelivers its messages",
+				"events", d.events, "bytes", d.bytes, "error", x.err)
 			d.entry.move(rest)
 			l.countAgainst(d.entry, x.err.Error())
 		}
@@ -459,8 +459,8 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		case history.Deleting:
 			l.returnTaken(e, time.Second)
 		default:
-			e.logger(l.log).Error("the database does not take a turn", "outcome", outcome.Status.String(),
-				"error", outcome.Err)
+			e.logger(l.log).Error("database rejected a turn; NATS redelivers its messages",
+				"outcome", outcome.Status.String(), "error", outcome.Err)
 			l.countAgainst(e, outcome.Err.Error())
 		}
 	}
@@ -468,7 +468,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 
 // takeUnknown continues after an ambiguous commit: history tells whether it happened.
 func (l *loop) takeUnknown(x *committed) {
-	l.log.Warn("nobody knows whether a commit has happened; reading the instances again", "turns", len(x.decisions),
+	l.log.Warn("commit outcome unknown; reloading instances", "turns", len(x.decisions),
 		"error", x.err)
 	for _, d := range x.decisions {
 		for _, i := range d.entry.taken {
@@ -652,7 +652,8 @@ func (l *loop) drain(ctx context.Context) error {
 	case <-l.drained:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the grace period is over; what was not committed comes again: %w", context.Cause(ctx))
+		return fmt.Errorf("shutdown timeout exceeded: NATS redelivers the messages of rounds that were not "+
+			"committed; a longer --shutdown-timeout lets them end: %w", context.Cause(ctx))
 	}
 }
 

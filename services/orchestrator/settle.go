@@ -62,7 +62,8 @@ func (s *settler) settle(e *entry, i *item, r round.Receipt) {
 		s.dead.store(i.settling(),
 			broker.Cause{Reason: string(r.Reason), Detail: r.Detail, Attempts: i.attempts})
 	default:
-		e.logger(s.log).Error("a message without a receipt; it comes again", "subject", i.delivery.Subject)
+		e.logger(s.log).Error("round returned no receipt for a message; NATS redelivers it",
+			"subject", i.delivery.Subject)
 		s.release(i)
 		i.hold().Nak(time.Second)
 	}

@@ -91,7 +91,7 @@ func (d *deciders) replace(ctx context.Context, wait *sync.WaitGroup, stuck func
 	j *job, went time.Duration) {
 	j.reported = true
 	d.lost++
-	d.logOf(j).Error("the code of an instance does not come back: "+
+	d.logOf(j).Error("the code of an instance does not return: "+
 		"it must not block outside of steps and activities; going on without that goroutine", "for",
 		went.Round(time.Millisecond))
 	go stuck(ctx, j.entry)

@@ -119,7 +119,7 @@ func (m *admission) recall(a *attempt) bool {
 func (m *admission) poison(a *attempt, attempts int) {
 	err := &failure.Error{Kind: failure.Poison, NonRetryable: true, Attempts: attempts,
 		Message: fmt.Sprintf("dead-lettered: %s crashed while executing it", plural.Count(attempts, "worker"))}
-	a.log().Error("worker: work is poison", "attempts", attempts)
+	a.log().Error("worker: task crashed too many workers; see rondo deadletters", "attempts", attempts)
 	if e := m.dead.store(a, broker.Cause{Reason: "poison", Detail: err.Message, Attempts: attempts}); e != nil {
 		a.log().Warn("worker: storing a poisoned task as a dead letter failed; it is redelivered", "error", e)
 		m.settler.nack(a, time.Second)

@@ -197,7 +197,7 @@ func (c *completer) publish(batch []completion) {
 		}
 	default:
 		if !errors.Is(err, context.Canceled) {
-			c.log.Warn("worker: completions could not be published; the work goes back", "messages",
+			c.log.Warn("worker: results could not be published; NATS redelivers the tasks", "messages",
 				len(batch), "error", err)
 		}
 		for _, x := range batch {

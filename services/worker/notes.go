@@ -131,7 +131,7 @@ func (n *notes) read(ctx context.Context, a *attempt) (is note) {
 		err = json.Unmarshal(data, &is)
 	}
 	if err != nil {
-		a.log().Warn("worker: what was noted about work cannot be read; it is executed all the same", "subject",
+		a.log().Warn("worker: crash count and progress of a task cannot be read; executing it without them", "subject",
 			a.d.Subject, "error", err)
 	}
 	return is

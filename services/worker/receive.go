@@ -104,8 +104,8 @@ func (r *run) takeFrom(q *queue) {
 			delay = r.config.Discover
 		} else {
 			q.setProblem(err)
-			r.log.Warn("worker: cannot take work; trying on", "activity", q.name.Activity, "tag", q.name.Tag, "error",
-				err, "after", delay)
+			r.log.Warn("worker: tasks cannot be received; retrying",
+				"activity", q.name.Activity, "tag", q.name.Tag, "error", err, "after", delay)
 		}
 		select {
 		case <-time.After(delay):

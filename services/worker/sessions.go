@@ -205,7 +205,7 @@ func (s *sessions) renew(ctx context.Context, id string) {
 	case err == nil && owner == s.me:
 		own.renewed = time.Now()
 	case err == nil, time.Since(own.renewed) > s.lease:
-		s.log.Warn("worker: a session is lost; its further work goes to whoever has it", "session", id, "owner",
+		s.log.Warn("worker: session lost; its next tasks go to the worker that owns it", "session", id, "owner",
 			owner, "error", err)
 		delete(s.own, id)
 	}

@@ -263,7 +263,7 @@ func (r *run) drain(stops []func()) error {
 	stuck := r.held.stuckOnes()
 	r.log.Info("worker: has ended", "running", len(stuck))
 	if len(stuck) > 0 {
-		return fmt.Errorf("worker: %s did not stop, the first of %s: the code ignores its context",
+		return fmt.Errorf("worker: %s did not stop, the first is %s: activities must return when their contexts end",
 			plural.Count(len(stuck), "attempt"), stuck[0])
 	}
 	return nil
@@ -299,7 +299,7 @@ func (w *Worker) Live() error {
 		return nil
 	}
 	if since := time.Since(time.Unix(0, w.keptAt.Load())); since > max(w.wait, 10*time.Second) && !w.draining.Load() {
-		return fmt.Errorf("nobody has looked after the leases for %v", since.Round(time.Second))
+		return fmt.Errorf("the leases of this worker were not renewed for %v", since.Round(time.Second))
 	}
 	if n := len(w.held.stuckOnes()); n >= w.config.Slots {
 		return fmt.Errorf("no slot is free: activities that ignore the end of their contexts hold all of %s",

@@ -112,7 +112,7 @@ func (k *directResults) hear(m *nats.Msg) {
 	}
 	results, err := readBundle(count[0], m.Data)
 	if err != nil { // the number of results is unknown, so that no answer fits
-		k.log.Warn("NATS: results that cannot be read", "error", err)
+		k.log.Warn("NATS: directly delivered results cannot be read; their worker stores them", "error", err)
 		directResultHold{k.nc, m.Reply}.say(outcomeNotHere)
 		return
 	}

@@ -53,7 +53,7 @@ func (o *taskOffer) hear(m *nats.Msg) {
 	}
 	work, err := readBundle(m.Header.Get(headerResults), m.Data)
 	if err != nil { // the number of tasks is unknown, so that no answer fits
-		t.log.Warn("NATS: work that cannot be read", "error", err)
+		t.log.Warn("NATS: directly delivered tasks cannot be read; their orchestrator stores them", "error", err)
 		return
 	}
 	now, here := time.Now(), t.tasksSubject(o.queue)
@@ -66,7 +66,8 @@ func (o *taskOffer) hear(m *nats.Msg) {
 			hold.say(outcomeBusy)
 		case !all.offer(i): // its publisher stores it
 		case t.canTake(w.Subject) != nil || t.sender.subjectOf(w.Subject) != here:
-			t.log.Warn("NATS: work that is none of this queue", "queue", ConsumerOf(o.queue), "subject", w.Subject)
+			t.log.Warn("NATS: directly delivered task of another task queue refused",
+				"queue", ConsumerOf(o.queue), "subject", w.Subject)
 			hold.say(outcomeNotHere)
 		default:
 			d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body,

@@ -213,7 +213,8 @@ func (m *membership) speak() {
 		case <-tick.C:
 			ctx, cancel := context.WithTimeout(m.members.ctx, m.members.lease/2)
 			if err := m.say(ctx); err != nil && m.members.ctx.Err() == nil {
-				m.members.log.Warn("NATS: those who come now cannot learn that this one is alive", "error", err)
+				m.members.log.Warn("NATS: membership could not be renewed; new members do not see this one",
+					"error", err)
 			}
 			cancel()
 		}

@@ -125,7 +125,7 @@ func (p *publisher) insist(ctx context.Context, messages []events.Wire,
 		}
 		if gone(err) && attempt > 2 { // for a third of a second: not just between two leaders
 			if err := p.missing(ctx); err != nil {
-				p.log.Warn("NATS: what is missing could not be made", "error", err)
+				p.log.Warn("NATS: missing streams, buckets or consumers could not be created", "error", err)
 			}
 		}
 		if full(err) && attempt >= fullAttempts && slices.ContainsFunc(failed, p.fromOutbox) {
@@ -164,7 +164,7 @@ func orFull(err error) error {
 func (p *publisher) pause(ctx context.Context, attempt int, last error) error {
 	delay := backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}.After(attempt)
 	if attempt == 3 {
-		p.log.Warn("NATS: publishing fails; trying on", "error", last)
+		p.log.Warn("NATS: publishing fails; retrying", "error", last)
 	}
 	select {
 	case <-time.After(delay):

@@ -134,7 +134,7 @@ func (r *receiver) hear(m *nats.Msg) {
 func (r *receiver) arrive(m *nats.Msg) {
 	d, o, notBefore, err := r.delivery(m)
 	if err != nil {
-		r.log.Error("NATS: a message without a place in a stream", "subject", m.Subject, "error", err)
+		r.log.Error("NATS: message without JetStream metadata dropped", "subject", m.Subject, "error", err)
 		return
 	}
 	d.Partition = r.partition

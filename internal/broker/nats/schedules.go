@@ -255,7 +255,7 @@ func (ss *schedules) Schedules(ctx context.Context) ([]broker.Schedule, error) {
 	for key := range keys.Keys() {
 		switch s, err := ss.row(ctx, kv, key); {
 		case errors.Is(err, errForeignRow):
-			ss.log.Warn("NATS: a row of the bucket of schedules counts as nothing", "schedule", key, "error", err)
+			ss.log.Warn("NATS: unreadable entry in the bucket of schedules ignored", "schedule", key, "error", err)
 		case err != nil:
 			errs = append(errs, err)
 		case s != nil: // it was not removed just now

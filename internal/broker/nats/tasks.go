@@ -333,7 +333,7 @@ func (t *taking) message(m *nats.Msg) {
 	t.wanted--
 	d, _, notBefore, err := t.q.queues.delivery(m)
 	if err != nil {
-		t.q.queues.log.Error("NATS: work without a place in a stream", "subject", m.Subject, "error", err)
+		t.q.queues.log.Error("NATS: task without JetStream metadata dropped", "subject", m.Subject, "error", err)
 		return
 	}
 	if rest := time.Until(notBefore); !notBefore.IsZero() && rest > 0 {

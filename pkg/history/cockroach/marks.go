@@ -161,7 +161,7 @@ func (m *marks) fromMark(shard int16) int64 {
 // other sweep would look at for a while.
 func (m *marks) unlessTaken(ctx context.Context, n int, err error) error {
 	if err != nil && n > 0 {
-		m.log.WarnContext(ctx, "a sweep cannot write down how far it came", "error", err)
+		m.log.WarnContext(ctx, "a sweep cannot store its position", "error", err)
 		return nil
 	}
 	return err

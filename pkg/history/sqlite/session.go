@@ -264,7 +264,8 @@ func (d *database) retry(ctx context.Context, f func() error) error {
 		case history.Contended:
 			if waited := time.Since(since); waited > 10*time.Second {
 				since = time.Now()
-				d.log.WarnContext(ctx, "another process is in the way", "path", d.path, "error", err)
+				d.log.WarnContext(ctx, "database file locked by another process; retrying",
+					"path", d.path, "error", err)
 			}
 		case history.Ambiguous:
 			if doubtful++; doubtful == doubts {

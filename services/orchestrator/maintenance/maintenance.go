@@ -207,7 +207,7 @@ func (k *Keeper) wakeHalted(ctx context.Context) {
 func (k *Keeper) healSchedules(ctx context.Context) error {
 	n, err := k.broker.HealSchedules(ctx)
 	if n > 0 {
-		k.log.Warn("the broker had lost schedules; they go on", "schedules", n)
+		k.log.Warn("the broker had lost schedules; they were restored", "schedules", n)
 	}
 	return err
 }

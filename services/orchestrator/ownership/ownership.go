@@ -246,7 +246,8 @@ func (w *Ownership) Leave(ctx context.Context, most time.Duration) {
 	}
 	if w.members != nil {
 		if err := w.members.Leave(ctx); err != nil {
-			w.log.Warn("the others could not be told that this one leaves; they will notice", "error", err)
+			w.log.Warn("leaving was not published; the other orchestrators take over when the lease expires",
+				"error", err)
 		}
 	}
 }
