@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -100,6 +102,40 @@ func TestAStuckQuarantinedMessageHoldsUpNoOther(t *testing.T) {
 	s.await(entered, "the code is stuck")
 	s.start("sleeper", "good", 1)
 	s.endsSoon("good")
+}
+
+// TestQuarantinedStartsAreNamed: an orchestrator names the instances that it has in quarantine,
+// which the database does not have: the one that it tries, and one that waits for its turn.
+func TestQuarantinedStartsAreNamed(t *testing.T) {
+	t.Parallel()
+	code, entered := stuckCode(t)
+	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
+	v := s.prepare()
+	o, err := orchestrator.New(again{v.broker}, v.store, s.code, s.hasty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Orchestrator = o
+	v.start()
+	s.start("stuck", "stuck", "")
+	s.await(entered, "the code is stuck")
+	s.start("sleeper", "waits", 1)
+	s.eventually("the instances in quarantine are listed", func() error {
+		all, err := process.All(t.Context(), s.bus)
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, p := range all {
+			for _, x := range p.Quarantined {
+				got = append(got, fmt.Sprintf("%s: start %v, attempt %d", x.Instance, x.Start, x.Attempt))
+			}
+		}
+		if !slices.Equal(got, []string{"stuck: start true, attempt 1", "waits: start true, attempt 0"}) {
+			return fmt.Errorf("listed are %q", got)
+		}
+		return nil
+	})
 }
 
 // TestMessagesOfAStuckInstanceTakeNobodysRoom: messages for an instance whose code does not return

@@ -48,6 +48,9 @@ type orchestratorShown struct {
 	Problem string             `json:"problem,omitempty"`
 	Unknown []client.Unknown   `json:"unknown,omitempty"`
 	Rounds  []client.LongRound `json:"rounds,omitempty"`
+
+	Quarantined     []client.Quarantined `json:"quarantined,omitempty"`
+	MoreQuarantined int                  `json:"more_quarantined,omitempty"`
 }
 
 func (c systemCommands) orchestrators() *cobra.Command {
@@ -55,7 +58,7 @@ func (c systemCommands) orchestrators() *cobra.Command {
 		Use: "orchestrators", Short: "List the orchestrators that are alive, their code and their partitions",
 		Args: exactly(),
 		Long: `List the orchestrators that are alive, which versions of which orchestrations they know, and which partitions are theirs. Below that: why one does not work,
-instances whose round does not end, and instances whose messages wait for an orchestrator that knows their code.`,
+instances whose round does not end, instances with quarantined messages, and instances whose messages wait for an orchestrator that knows their code.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.connected(cmd, patience, func(ctx context.Context) error {
@@ -83,6 +86,7 @@ func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.P
 			return p.Kind == client.KindOrchestrator && p.ID == o.ID
 		}); i >= 0 {
 			x.Began, x.Problem, x.Unknown, x.Rounds = all[i].Began, all[i].Problem, all[i].Unknown, all[i].Rounds
+			x.Quarantined, x.MoreQuarantined = all[i].Quarantined, all[i].MoreQuarantined
 		} else {
 			state = "does not answer"
 		}
@@ -110,6 +114,12 @@ func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.P
 		}
 		for _, r := range x.Rounds {
 			fmt.Fprintf(c.out, "long round: %s, for %s\n", printable.Line(r.Instance), roundText(x.ID, r, c.now()))
+		}
+		for _, q := range x.Quarantined {
+			fmt.Fprintf(c.out, "quarantined: %s: %s\n", printable.Line(q.Instance), quarantineText(x.ID, q, c.now()))
+		}
+		if x.MoreQuarantined > 0 {
+			fmt.Fprintf(c.out, "quarantined: %d more instances\n", x.MoreQuarantined)
 		}
 		for _, u := range x.Unknown {
 			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", printable.Line(u.Instance),

@@ -327,6 +327,7 @@ func (e *examination) processes(ctx context.Context) {
 			e.note("code", state, longRoundHint, "the round of instance %q has been running for %s", x.Instance,
 				roundText(p.ID, x, e.c.now()))
 		}
+		e.quarantined(p)
 		for _, u := range p.Unknown {
 			e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance,
 				cmp.Or(u.Detail, u.Reason))
@@ -346,6 +347,28 @@ func (e *examination) processes(ctx context.Context) {
 				len(builds[kind]), strings.Join(builds[kind], "; "))
 		}
 	}
+}
+
+// quarantined counts the instances with quarantined messages, and names those that are tried now.
+func (e *examination) quarantined(p client.Process) {
+	n := len(p.Quarantined) + p.MoreQuarantined
+	if n == 0 {
+		return
+	}
+	var tried []string
+	for _, x := range p.Quarantined {
+		if x.Attempt > 0 {
+			tried = append(tried, fmt.Sprintf("%q (attempt %d)", x.Instance, x.Attempt))
+		}
+	}
+	text := fmt.Sprintf("orchestrator %q has messages of %d instances in quarantine", p.ID, n)
+	if n == 1 {
+		text = fmt.Sprintf("orchestrator %q has messages of instance %q in quarantine", p.ID, p.Quarantined[0].Instance)
+	}
+	if len(tried) > 0 {
+		text += ", and tries now " + strings.Join(tried, ", ")
+	}
+	e.note("code", look, quarantineHint+"; `rondo orchestrators` lists them", "%s", text)
 }
 
 // accounts tells which processes are in the NATS account of this user.

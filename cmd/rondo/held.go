@@ -17,7 +17,8 @@ import (
 const heldAfter = 5 * time.Second
 
 // askedNotes asks the processes about an instance that does not change: whether its round does not
-// end, or which of its activity tasks no worker has, and what happens to those.
+// end, whether its messages are quarantined, or which of its activity tasks no worker has, and what
+// happens to those.
 func (c lookCommands) askedNotes(ctx context.Context, s shown) []string {
 	now := c.now()
 	if s.Status != client.Running || now.Sub(s.UpdatedAt) < longRoundAfter {
@@ -29,6 +30,9 @@ func (c lookCommands) askedNotes(ctx context.Context, s shown) []string {
 	}
 	if why := longRound(all, s.ID, now); why != "" {
 		return []string{why, longRoundHint} // it may have taken the results that history waits for
+	}
+	if why := quarantined(all, s.ID, now); why != "" {
+		return []string{why, quarantineHint} // the same
 	}
 	return notHeld(s.ID, awaited(s.Waits, now), s.Notes, all)
 }

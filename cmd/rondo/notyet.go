@@ -12,7 +12,7 @@ import (
 )
 
 // This file explains instances that the database does not have, or that do not change, by what the
-// orchestrators answer: the start waits for code, or a round does not end.
+// orchestrators answer: the start waits for code, a round does not end, or a message is quarantined.
 
 // notYet is the error about an instance that the database does not have yet.
 type notYet struct {
@@ -23,8 +23,8 @@ type notYet struct {
 func (e notYet) Error() string { return e.err.Error() + " yet: " + e.why }
 func (e notYet) Unwrap() error { return e.err }
 
-// notTakenUp explains a missing instance: no orchestrator has its code, or its first round does not
-// end.
+// notTakenUp explains a missing instance: no orchestrator has its code, its first round does not
+// end, or its start is quarantined.
 func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 	all, e := c.client.System().Processes(ctx)
 	if e != nil {
@@ -32,6 +32,9 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 	}
 	if why := longRound(all, id, c.now()); why != "" {
 		return notYet{err, why, longRoundHint}
+	}
+	if why := quarantined(all, id, c.now()); why != "" {
+		return notYet{err, why, quarantineHint + "; " + c.purgeHint(id, "keeps NATS from redelivering the start")}
 	}
 	for _, p := range all {
 		for _, u := range p.Unknown {
@@ -47,11 +50,53 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 // waitsForCodeHint tells what ends the wait of a start for code. NATS has the start, and the
 // database has no instance that control messages and deletions could be for.
 func (c *cli) waitsForCodeHint(id string) string {
+	return "deploy an orchestrator that has this code, or start it by another name. NATS keeps the start: " +
+		"cancel, terminate and delete do not take it back. " + c.purgeHint(id, "drops it") + "; an " +
+		"orchestrator with --fail-unregistered fails all such starts"
+}
+
+// purgeHint names the command that removes the messages for an instance from NATS, and its effect.
+func (c *cli) purgeHint(id, effect string) string {
 	prefix := c.settings.prefix
-	return fmt.Sprintf("deploy an orchestrator that has this code, or start it by another name. NATS keeps the start: "+
-		"cancel, terminate and delete do not take it back. `nats stream purge %s --subject %s` drops it; an "+
-		"orchestrator with --fail-unregistered fails all such starts",
-		strings.ToUpper(strings.ReplaceAll(prefix, "-", "_")), argument(prefix+".p.*.*.*."+events.EncodeToken(id)))
+	return fmt.Sprintf("`nats stream purge %s --subject %s` %s", strings.ToUpper(strings.ReplaceAll(prefix, "-", "_")),
+		argument(prefix+".p.*.*.*."+events.EncodeToken(id)), effect)
+}
+
+// quarantineHint tells what quarantine means, and what to do.
+const quarantineHint = "NATS has redelivered a message several times, so that it may crash its orchestrator: the " +
+	"orchestrators try such messages one at a time, and after --message-attempts (default 10) dead-letter the " +
+	"message and fail its instance. Look for a crash in the logs of the orchestrators, and correct the code"
+
+// quarantined describes the quarantined messages of an instance; "" if there are none.
+func quarantined(all []client.Process, id string, now time.Time) string {
+	for _, p := range all {
+		for _, x := range p.Quarantined {
+			if x.Instance == id {
+				return quarantineText(p.ID, x, now)
+			}
+		}
+	}
+	return ""
+}
+
+// quarantineText tells which messages of an instance are quarantined, where, and for how long.
+func quarantineText(orchestrator string, x client.Quarantined, now time.Time) string {
+	what := "a message"
+	switch {
+	case x.Start:
+		what = "its start"
+	case x.Messages > 1:
+		what = fmt.Sprintf("%d of its messages", x.Messages)
+	}
+	state := "their turn has not come"
+	switch {
+	case x.Attempt > 0:
+		state = fmt.Sprintf("attempt %d is in progress", x.Attempt)
+	case x.Start || x.Messages == 1:
+		state = "its turn has not come"
+	}
+	return fmt.Sprintf("orchestrator %q has had %s in quarantine since %s (%s): %s", orchestrator, what,
+		x.Since.UTC().Format(time.RFC3339), span(now.Sub(x.Since)), state)
 }
 
 // longRoundHint tells what ends a round that does not end by itself.

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/pkg/app"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -49,6 +54,44 @@ func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "wait", "first", "--timeout", "10ms")
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "watch", "first", "--timeout", "10ms")
 	d.until(`it is sent, but instance "first": there is no such instance yet: `+running, "suspend", "first")
+}
+
+// An instance whose start is quarantined is named by show, doctor, orchestrators and wait: the
+// database does not have it. So is one that the database has.
+func TestQuarantinedMessagesAreNamed(t *testing.T) {
+	t.Parallel()
+	listens := orchestration.Define[int, string]("listens")
+	d := deploy(t, t.TempDir(), []app.Part{
+		listens.Bind(func(ctx *orchestration.Context, _ int) (string, error) { return approve.Wait(ctx) }),
+	})
+	d.say("start", "listens", "1", "--id", "known")
+	since := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+	b := natstest.Connect(t, at(d.address), natsbroker.Config{Setup: natsbroker.Use})
+	stop, err := process.Handle(b, func(context.Context) process.Process {
+		p := process.Process{Kind: process.Orchestrator, ID: "o-2", Quarantined: []process.Quarantined{
+			{Instance: "first", Messages: 2, Start: true, Since: since, Attempt: 4},
+			{Instance: "known", Messages: 3, Since: since}}}
+		for i := range 300 {
+			p.Quarantined = append(p.Quarantined, process.Quarantined{Instance: fmt.Sprint("more-", i), Messages: 1,
+				Start: true, Since: since})
+		}
+		return p
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	const has = `orchestrator "o-2" has had its start in quarantine since 2027-01-01T12:00:00Z \(\S+\): `
+	d.until(`instance "first": there is no such instance yet: `+has+`attempt 4 is in progress`+
+		".*--message-attempts.*`nats stream purge RONDO --subject 'rondo\\.p\\.\\*\\.\\*\\.\\*\\.first'` keeps NATS",
+		"show", "first")
+	d.until(`there is no such instance yet: `+has+`its turn has not come`, "show", "more-1")
+	const known = `orchestrator "o-2" has had 3 of its messages in quarantine since .*: their turn has not come`
+	d.until(`note +`+known, "show", "known")
+	d.until(`it is running; `+known, "wait", "known", "--timeout", "10ms")
+	d.until(`has not ended: there is no such instance yet: `+has, "wait", "first", "--timeout", "10ms")
+	d.until(`look +code +orchestrator "o-2" has messages of 302 instances in quarantine, and tries now "first" `+
+		`\(attempt 4\)`, "doctor")
 }
 
 // If the connection breaks before NATS has acknowledged a start, start does not claim that NATS has

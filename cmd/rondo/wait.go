@@ -123,6 +123,8 @@ func (c *cli) stands(id string) string {
 		if all, err := c.client.System().Processes(ctx); err == nil {
 			if why := longRound(all, id, c.now()); why != "" {
 				said = []string{"it is " + string(w.Status), why, longRoundHint}
+			} else if why := quarantined(all, id, c.now()); why != "" {
+				said = []string{"it is " + string(w.Status), why, quarantineHint}
 			}
 		}
 	}

@@ -53,6 +53,10 @@ type Process struct {
 	Unknown []Unknown `json:"unknown,omitempty"`
 	// Rounds are those of an orchestrator that have been running for long.
 	Rounds []Round `json:"rounds,omitempty"`
+	// Quarantined are the instances whose messages an orchestrator has quarantined, those that it
+	// tries now first. MoreQuarantined counts those that are not listed.
+	Quarantined     []Quarantined `json:"quarantined,omitempty"`
+	MoreQuarantined int           `json:"more_quarantined,omitempty"`
 }
 
 // Works describes the work of a worker.
@@ -119,6 +123,19 @@ type Round struct {
 	Abandoned bool `json:"abandoned,omitempty"`
 }
 
+// Quarantined is an instance with quarantined messages: NATS has redelivered them often, so that
+// the orchestrator tries them one at a time.
+type Quarantined struct {
+	Instance string `json:"instance"`
+	// Messages counts its quarantined messages. Start means that its start is one of them.
+	Messages int  `json:"messages"`
+	Start    bool `json:"start,omitempty"`
+	// Since is when the orchestrator received the first of them.
+	Since time.Time `json:"since"`
+	// Attempt is the attempt that has begun; 0: the instance waits for its turn.
+	Attempt int `json:"attempt,omitempty"`
+}
+
 // maxListed bounds what one process lists, so that its answer fits into a message.
 const maxListed = 200
 
@@ -135,6 +152,9 @@ func Handle(b broker.Discovery, tell func(ctx context.Context) Process) (stop fu
 		}
 		p.Unknown = p.Unknown[:min(len(p.Unknown), maxListed)]
 		p.Rounds = p.Rounds[:min(len(p.Rounds), maxListed)]
+		if n := len(p.Quarantined); n > maxListed {
+			p.Quarantined, p.MoreQuarantined = p.Quarantined[:maxListed], n-maxListed
+		}
 		return json.Marshal(p)
 	})
 }

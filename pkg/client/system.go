@@ -176,6 +176,10 @@ type Process struct {
 	Unknown []Unknown `json:"unknown,omitempty"`
 	// Rounds are the rounds of an orchestrator that have been running for more than 2 seconds.
 	Rounds []LongRound `json:"rounds,omitempty"`
+	// Quarantined are the instances whose messages an orchestrator has quarantined, those that it
+	// tries now first. MoreQuarantined counts those that are not listed.
+	Quarantined     []Quarantined `json:"quarantined,omitempty"`
+	MoreQuarantined int           `json:"more_quarantined,omitempty"`
 }
 
 // Works describes the work of a worker.
@@ -243,6 +247,20 @@ type LongRound struct {
 	Abandoned bool `json:"abandoned,omitempty"`
 }
 
+// Quarantined is an instance with quarantined messages. NATS has redelivered them often, so that
+// they may kill their process: the orchestrator tries them one at a time. If the start is one of
+// them, the database does not have the instance.
+type Quarantined struct {
+	Instance string `json:"instance"`
+	// Messages counts its quarantined messages. Start means that its start is one of them.
+	Messages int  `json:"messages"`
+	Start    bool `json:"start,omitempty"`
+	// Since is when the orchestrator received the first of them.
+	Since time.Time `json:"since"`
+	// Attempt is the attempt that has begun; 0: the instance waits for its turn.
+	Attempt int `json:"attempt,omitempty"`
+}
+
 // LogLevelChange asks processes to change their log level.
 type LogLevelChange struct {
 	// Level is debug, info, warn or error; "" changes nothing.
@@ -280,8 +298,11 @@ func systemOf(x query.System) SystemStatus {
 func processOf(p process.Process) Process {
 	out := Process{Kind: p.Kind, ID: p.ID, Host: p.Host, Build: p.Build, System: p.System, Began: p.Began, Now: p.Now,
 		OtherAccount: p.OtherAccount, Problem: p.Problem, Warnings: p.Warnings,
-		Unknown: convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) }),
-		Rounds:  convert(p.Rounds, func(x process.Round) LongRound { return LongRound(x) })}
+		Unknown:     convert(p.Unknown, func(u process.Unknown) Unknown { return Unknown(u) }),
+		Rounds:      convert(p.Rounds, func(x process.Round) LongRound { return LongRound(x) }),
+		Quarantined: convert(p.Quarantined, func(x process.Quarantined) Quarantined { return Quarantined(x) }),
+
+		MoreQuarantined: p.MoreQuarantined}
 	if w := p.Works; w != nil {
 		out.Works = &Works{Draining: w.Draining, Slots: w.Slots, Used: w.Used, Tags: w.Tags, Activities: w.Activities,
 			Queues:   convert(w.Queues, func(q process.Queue) WorkerQueue { return WorkerQueue(q) }),

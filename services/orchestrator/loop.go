@@ -179,11 +179,11 @@ func (l *loop) arrive(i *item) {
 		return
 	}
 	if l.held.isDuplicate(i) {
-		i.free()
+		l.settler.release(i)
 		return // the first delivery will be settled
 	}
 	if l.table.draining || !i.handed && !l.table.owned[i.delivery.Partition] {
-		i.free()
+		l.settler.release(i)
 		i.delivery.Hold.Nak(0)
 		return
 	}

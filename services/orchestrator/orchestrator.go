@@ -319,7 +319,8 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	if err := broker.Insist(ctx, o.log, func() (err error) {
 		answers, err = report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
 			Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
-			Rounds: o.deciders.longRounds, CheckStart: o.config.Round.CheckStart, Logger: o.log})
+			Rounds: o.deciders.longRounds, Quarantined: o.quarantine.list,
+			CheckStart: o.config.Round.CheckStart, Logger: o.log})
 		return err
 	}); err != nil {
 		_ = stop()

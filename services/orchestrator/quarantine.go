@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/signal"
+	"github.com/rondo-run/rondo/services/orchestrator/report"
 )
 
 // quarantine has quarantined messages decided one at a time, and counts how often an attempt began.
@@ -23,7 +25,8 @@ type quarantine struct {
 
 	mu      sync.Mutex
 	queue   []*item
-	current *item // whose attempt has begun
+	current *item         // whose attempt has begun
+	known   map[*item]int // all that are not settled, with the attempt that has begun; 0: none has
 	more    signal.Signal
 	free    signal.Signal
 }
@@ -31,16 +34,49 @@ type quarantine struct {
 func newQuarantine(kv broker.KV, stuckAfter time.Duration, texts texts, b *background,
 	log *slog.Logger) *quarantine {
 	return &quarantine{kv: kv, stuckAfter: stuckAfter, texts: texts, background: b, log: log,
-		more: signal.New(), free: signal.New()}
+		known: make(map[*item]int), more: signal.New(), free: signal.New()}
 }
 
 func attemptsKey(d broker.Delivery) string { return broker.KeyAttempts + d.ID() }
 
 func (s *quarantine) add(i *item) {
 	s.mu.Lock()
-	s.queue = append(s.queue, i)
+	if !i.settled { // the loop had it before
+		s.queue = append(s.queue, i)
+		s.known[i] = 0
+	}
 	s.mu.Unlock()
 	s.more.Set()
+}
+
+// list lists the instances of the messages that are not settled: those with an attempt in progress
+// first, and then those with the oldest message.
+func (s *quarantine) list() []report.Quarantined {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]*report.Quarantined)
+	for i, attempt := range s.known {
+		x := all[i.message.Instance]
+		if x == nil {
+			x = &report.Quarantined{Instance: i.message.Instance, Since: i.arrived.UTC()}
+			all[x.Instance] = x
+		}
+		x.Messages++
+		x.Start = x.Start || isStart(i)
+		x.Attempt = max(x.Attempt, attempt)
+		if at := i.arrived.UTC(); at.Before(x.Since) {
+			x.Since = at
+		}
+	}
+	out := make([]report.Quarantined, 0, len(all))
+	for _, x := range all {
+		out = append(out, *x)
+	}
+	slices.SortFunc(out, func(a, b report.Quarantined) int {
+		return cmp.Or(cmp.Compare(min(b.Attempt, 1), min(a.Attempt, 1)), a.Since.Compare(b.Since),
+			cmp.Compare(a.Instance, b.Instance))
+	})
+	return out
 }
 
 // maxQuarantined bounds the quarantined messages that wait in memory for their turn.
@@ -109,7 +145,7 @@ func (s *quarantine) begin(ctx context.Context, i *item, n int) bool {
 	s.mu.Lock()
 	began := !i.settled
 	if began {
-		s.current = i
+		s.current, s.known[i] = i, n
 	}
 	s.mu.Unlock()
 	if !began {
@@ -142,6 +178,7 @@ func (s *quarantine) settled(i *item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.settled = true
+	delete(s.known, i)
 	if s.current != i {
 		return
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/services/orchestrator/report"
 )
 
 // slowKV has a reader wait, and keeps the writes.
@@ -110,4 +112,58 @@ func TestASettledMessageIsNotTried(t *testing.T) {
 	if want := []string{attemptsKey(second.delivery) + "=1"}; !slices.Equal(kv.writes, want) {
 		t.Errorf("written is %q, want %q", kv.writes, want)
 	}
+}
+
+// TestQuarantinedInstancesAreListed: those that are tried come first, with their attempt, then
+// those with the oldest message. A settled message is not listed, also if the loop settles it
+// before it is added.
+func TestQuarantinedInstancesAreListed(t *testing.T) {
+	kv := &slowKV{reads: make(chan string, 10), goOn: make(chan string)}
+	close(kv.goOn)
+	b := newBackground()
+	q := newQuarantine(kv, time.Hour, texts{}, b, slog.New(slog.DiscardHandler))
+	at := func(s int64) time.Time { return time.Unix(s, 0).UTC() }
+	of := func(instance string, sequence uint64, c events.Content) *item {
+		return &item{quarantined: true, message: events.Message{Instance: instance, Content: c},
+			arrived:  at(int64(sequence)),
+			delivery: broker.Delivery{Sequence: sequence, StoredAt: time.Unix(1, 0)}}
+	}
+	check := func(what string, want ...report.Quarantined) {
+		t.Helper()
+		if got := q.list(); !slices.Equal(got, want) {
+			t.Errorf("%s: listed are %+v, want %+v", what, got, want)
+		}
+	}
+	start, raised := of("started", 5, &events.Start{}), of("started", 4, &events.EventRaised{})
+	old, early := of("old", 2, &events.EventRaised{}), of("early", 1, &events.Start{})
+	q.settled(early)
+	for _, i := range []*item{start, raised, old, early} {
+		q.add(i)
+	}
+	waits := report.Quarantined{Instance: "started", Messages: 2, Start: true, Since: at(4)}
+	check("none is tried", report.Quarantined{Instance: "old", Messages: 1, Since: at(2)}, waits)
+	ctx, cancel := context.WithCancel(t.Context())
+	tried, done := make(chan *item), make(chan struct{})
+	go func() {
+		defer close(done)
+		q.run(ctx, func(_ context.Context, i *item) *item { return i },
+			func(_ context.Context, i *item, _ int) { tried <- i })
+	}()
+	<-tried
+	tries := waits
+	tries.Attempt = 1
+	check("one is tried", tries, report.Quarantined{Instance: "old", Messages: 1, Since: at(2)})
+	q.letGo(start)
+	<-tried
+	check("it is stuck", report.Quarantined{Instance: "started", Messages: 2, Start: true, Since: at(4), Attempt: 1},
+		report.Quarantined{Instance: "old", Messages: 1, Since: at(2)})
+	for _, i := range []*item{start, raised} {
+		q.settled(i)
+	}
+	<-tried
+	q.settled(old)
+	check("all are settled")
+	cancel()
+	<-done
+	b.running.Wait()
 }

@@ -40,7 +40,9 @@ type Config struct {
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
 	// Rounds lists the rounds that have been running for long.
 	Rounds func() []Round
-	Logger *slog.Logger
+	// Quarantined lists the instances with quarantined messages, those that are tried now first.
+	Quarantined func() []Quarantined
+	Logger      *slog.Logger
 }
 
 // Round is a round that has been running for long.
@@ -49,6 +51,15 @@ type Round struct {
 	Since                            time.Time
 	// Abandoned means that the orchestrator has given up its goroutine and uses another one.
 	Abandoned bool
+}
+
+// Quarantined is an instance whose messages an orchestrator has quarantined.
+type Quarantined struct {
+	Instance string
+	Messages int
+	Start    bool      // its start is one of them
+	Since    time.Time // when this orchestrator received the first of them
+	Attempt  int       // that has begun; 0: it waits for its turn
 }
 
 // Reporter answers requests of clients.
@@ -95,6 +106,9 @@ func (r *Reporter) present(ctx context.Context) process.Process {
 	}
 	for _, x := range r.config.Rounds() {
 		p.Rounds = append(p.Rounds, process.Round(x))
+	}
+	for _, x := range r.config.Quarantined() {
+		p.Quarantined = append(p.Quarantined, process.Quarantined(x))
 	}
 	return p
 }

@@ -28,8 +28,9 @@ func TestAnOrchestratorWhoseDatabaseHangsIsListed(t *testing.T) {
 	b := natstest.Connect(t, natstest.Start(t), natsbroker.Config{})
 	stop, err := report.Serve(b, nil, report.Config{ID: "o1", Members: alone{},
 		System: func() string { return "" }, Rounds: func() []report.Round { return nil },
-		Ready:  func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-		Logger: slog.New(slog.DiscardHandler)})
+		Quarantined: func() []report.Quarantined { return nil },
+		Ready:       func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		Logger:      slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
