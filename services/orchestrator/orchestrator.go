@@ -172,7 +172,7 @@ func (o *Orchestrator) newPipeline() {
 	settler := &settler{held: held, quarantine: o.quarantine, returned: returned, members: o.own,
 		handovers: &handovers{broker: o.broker, background: o.background, metrics: c.Metrics.Messages(),
 			log: o.log, waiting: make(map[string][]handover)},
-		dead: dead, notifier: &notifier{broker: o.broker, log: o.log}, texts: texts,
+		dead: dead, calls: calls, notifier: &notifier{broker: o.broker, log: o.log}, texts: texts,
 		metrics: c.Metrics.Messages(), log: o.log}
 	o.loop = &loop{
 		config: loopConfig{ackWait: o.broker.InboxAckWait(), maxInbox: c.MaxInbox, maxAttempts: c.Round.MaxAttempts,

@@ -29,6 +29,7 @@ type settler struct {
 	members    members
 	handovers  *handovers
 	dead       *deadLetters
+	calls      *calls
 	notifier   *notifier
 	texts      texts
 	metrics    *telemetry.MessageMetrics
@@ -42,7 +43,7 @@ func (s *settler) settle(e *entry, i *item, r round.Receipt) {
 		s.release(i)
 		return
 	}
-	if r.Verdict != round.Returned && i.delivery.NumDelivered > 1 {
+	if r.Verdict != round.Returned && r.Verdict != round.Dead && i.delivery.NumDelivered > 1 {
 		s.returned.forget(i.delivery)
 	}
 	switch r.Verdict {
@@ -58,9 +59,7 @@ func (s *settler) settle(e *entry, i *item, r round.Receipt) {
 	case round.Returned:
 		s.giveAway(e, i, r)
 	case round.Dead:
-		s.release(i)
-		s.dead.store(i.settling(),
-			broker.Cause{Reason: string(r.Reason), Detail: r.Detail, Attempts: i.attempts})
+		s.deadLetter(i, broker.Cause{Reason: string(r.Reason), Detail: r.Detail, Attempts: i.attempts})
 	default:
 		e.logger(s.log).Error("round returned no receipt for a message; NATS redelivers it",
 			"subject", i.delivery.Subject)
@@ -77,11 +76,54 @@ func (s *settler) settleAndNotify(e *entry, i *item, r round.Receipt) {
 
 // release notes that a message is no longer held.
 func (s *settler) release(i *item) {
-	i.free()
+	s.decided(i)
 	s.held.remove(i)
+}
+
+// decided makes room for another start, and lets the next quarantined message be decided.
+func (s *settler) decided(i *item) {
+	i.free()
 	if i.quarantined {
 		s.quarantine.settled(i)
 	}
+}
+
+// deadLetter dead-letters a message. The message is held until its dead letter is stored: if the
+// broker is slow, the loop stops receiving before dead letters fill the memory.
+func (s *settler) deadLetter(i *item, why broker.Cause) {
+	s.decided(i)
+	d := i.settling()
+	d.Hold = deadHold{d.Hold, s, i}
+	s.dead.store(d, why)
+}
+
+// deadHold settles a message whose dead letter was stored, or not. Any goroutine may call it.
+type deadHold struct {
+	broker.Hold
+	settler *settler
+	item    *item
+}
+
+func (h deadHold) Ack() {
+	h.settler.returned.forget(h.item.delivery)
+	h.release()
+	h.Hold.Ack()
+}
+
+// Nak delays the redelivery like that of messages that no orchestrator can take, so that messages
+// without a dead letter neither take the room of others nor look like poison.
+func (h deadHold) Nak(after time.Duration) {
+	after = max(after, h.settler.returned.spread())
+	h.settler.returned.note(h.item.delivery, after)
+	h.release()
+	h.Hold.Nak(after)
+}
+
+// release makes room for another message BEFORE this one is settled, because a redelivery of a held
+// message is dropped.
+func (h deadHold) release() {
+	c := h.settler.calls
+	c.ask(c.lifetime, func() { h.settler.held.remove(h.item) })
 }
 
 // giveAway nacks a message, or forwards it to another orchestrator that can do more with it.
@@ -128,8 +170,7 @@ func (s *settler) countAgainst(taken []*item, why string, most int) (rest []*ite
 		s.quarantine.count(i, why)
 		if i.attempts > 2*max(most, 10) && !i.inside() {
 			// even to end the instance was not possible
-			s.release(i)
-			s.dead.store(i.settling(), broker.Cause{Reason: reasonUnstorable, Detail: why, Attempts: i.attempts})
+			s.deadLetter(i, broker.Cause{Reason: reasonUnstorable, Detail: why, Attempts: i.attempts})
 			continue
 		}
 		rest = append(rest, i)

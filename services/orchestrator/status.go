@@ -11,8 +11,8 @@ type Status struct {
 	Since time.Time
 	// Partitions are those that it receives from.
 	Partitions []int
-	// Instances are in memory, Hydrated of them with their code; Messages wait for them or are
-	// being decided.
+	// Instances are in memory, Hydrated of them with their code; Messages wait for them, are being
+	// decided, or wait for their dead letters.
 	Instances, Hydrated, Messages int
 	// Loading, Deciding and Committing count the instances in these stages.
 	Loading, Deciding, Committing int
