@@ -2,7 +2,11 @@ package natsbroker
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // For tests.
@@ -47,4 +51,35 @@ func (b *Bus) HoldResults() (dropped func() (int, error), release func()) {
 	results := b.inbox.results
 	results.mu.Lock()
 	return results.sub.Dropped, results.mu.Unlock
+}
+
+// HoldLater keeps back the first delayed message that this process stores, as if it was frozen just
+// before. held is closed when there is one. release lets it continue; answered is closed when NATS
+// has answered.
+func (b *Bus) HoldLater() (held <-chan struct{}, release func() (answered <-chan struct{})) {
+	h := &holding{JetStream: b.conn.js, held: make(chan struct{}), released: make(chan struct{}),
+		answered: make(chan struct{})}
+	b.conn.js = h
+	return h.held, func() <-chan struct{} { close(h.released); return h.answered }
+}
+
+type holding struct {
+	jetstream.JetStream
+	once                     sync.Once
+	held, released, answered chan struct{}
+}
+
+func (h *holding) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (ack *jetstream.PubAck,
+	err error) {
+	if m.Header.Get("Nats-Schedule") == "" {
+		return h.JetStream.PublishMsg(ctx, m, opts...)
+	}
+	first := false
+	h.once.Do(func() { first = true })
+	if first {
+		close(h.held)
+		<-h.released
+		defer close(h.answered)
+	}
+	return h.JetStream.PublishMsg(ctx, m, opts...)
 }

@@ -20,7 +20,7 @@ import (
 // one that was accepted later, but before it was due. All steps follow the order of the partition,
 // so that a due message is compared with all messages that were accepted before it arrived.
 //
-//	delayed, far       store it for later, in place of the one before     then acknowledge it
+//	delayed, far       store it for later, in place of an older one       then acknowledge it
 //	delayed, near      remove the one that is stored for later            then hold it until its time
 //	its time has come  look whether a newer one is stored for later,      then deliver or acknowledge it
 //	                   and remove an older one
@@ -96,19 +96,16 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	if t.w.done { // another task of its round failed
 		return nil
 	}
-	subject := r.laterOf(wireOf(t.w))
-	var newer, older bool
-	var place uint64
-	if t.kind == replaceStored || r.delays.lastCounts(t.w) && (t.kind == compareStored || t.w.again) {
-		stored, at, err := r.store.storedForLater(ctx, subject)
-		if err != nil {
+	subject, lastCounts := r.laterOf(wireOf(t.w)), r.delays.lastCounts(t.w)
+	var there storedMessage
+	if t.kind == replaceStored || lastCounts && (t.kind == compareStored || t.w.again) {
+		var err error
+		if there, err = r.store.storedForLater(ctx, subject); err != nil {
 			return err
 		}
-		place = at
-		newer = place > 0 && stored.replaces(t.w)
-		older = place > 0 && stored.compare(t.w.accepted) < 0
 	}
-	if t.kind == storeForLater && !newer && r.store.shares.later.Load() != nil {
+	is := there.beside(t.w, lastCounts)
+	if t.kind == storeForLater && is == isNewest && r.store.shares.later.Load() != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		t.w.done = true
@@ -119,11 +116,11 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	}
 	var err error
 	switch {
-	case newer:
+	case is != isNewest:
 	case t.kind == storeForLater:
-		err = r.store.storeForLater(ctx, t.w)
-	case older: // kind is replaceStored or compareStored
-		err = r.store.dropLater(ctx, subject, place)
+		is, err = r.store.storeForLater(ctx, t.w, lastCounts, there.place)
+	case there.place > 0: // kind is replaceStored or compareStored
+		err = r.store.dropLater(ctx, subject, there.place)
 	}
 	if err != nil {
 		return err
@@ -133,10 +130,12 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	t.w.done = true
 	switch {
 	case r.state.phase == closed:
-	case newer:
+	case is == isReplaced:
 		t.w.d.Hold.Ack()
+	case t.kind == storeForLater && is == isEarlier:
+		r.delays.late(t.w)
 	case t.kind == storeForLater:
-		if r.delays.lastCounts(t.w) {
+		if lastCounts {
 			r.delays.giveWay(t.w) // one that was accepted before may be held by now
 		}
 		t.w.d.Hold.Ack()
@@ -152,6 +151,38 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	return nil
 }
 
+// storedMessage is the message that waits for its time under a subject. Its place is 0 if there is
+// none.
+type storedMessage struct {
+	accepted acceptance
+	place    uint64
+}
+
+// standing says how a message compares with the stored one of its subject.
+type standing int
+
+const (
+	isNewest   standing = iota // the stored one is older, or there is none
+	isSame                     // it is the stored one
+	isReplaced                 // the stored one replaces it
+	isEarlier                  // the stored one was accepted after it was due: both count
+)
+
+// beside compares a message with the stored one. If not only the last one of a subject counts, the
+// stored one has the same id.
+func (s storedMessage) beside(w *waiting, lastCounts bool) standing {
+	c := s.accepted.compare(w.accepted)
+	switch {
+	case s.place == 0 || c < 0:
+		return isNewest
+	case c == 0 || !lastCounts:
+		return isSame
+	case s.accepted.replaces(w):
+		return isReplaced
+	}
+	return isEarlier
+}
+
 // laterStore is the stream of delayed messages, where receivers store what they take over.
 type laterStore struct {
 	*resources
@@ -159,8 +190,54 @@ type laterStore struct {
 	dead   *deadLetters
 }
 
-// storeForLater stores a message until its time. The message keeps its id.
-func (l *laterStore) storeForLater(ctx context.Context, w *waiting) error {
+// storeTries is how often storeForLater compares a message with the stored one while other
+// processes change that.
+const storeTries = 5
+
+// storeForLater stores a message until its time, in place of the one that is stored at a place, 0
+// for none. The message keeps its id. If another one is stored by now, storeForLater compares the
+// two first. A process may be frozen before it publishes, for longer than NATS remembers ids.
+// Meanwhile another process may have stored the message, and a newer one in place of it, which must
+// stay.
+//
+// If nothing is stored by now, because the newer one was due, the message is stored all the same.
+func (l *laterStore) storeForLater(ctx context.Context, w *waiting, lastCounts bool, place uint64) (standing, error) {
+	m := l.laterMessage(w)
+	for range storeTries {
+		_, err := l.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(place))
+		switch {
+		case err == nil:
+			return isNewest, nil
+		case isChanged(err):
+		case permanent(err):
+			l.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.d.Subject, "error", err)
+			return isNewest, l.dead.StoreDeadLetter(ctx, w.d, broker.Cause{Reason: "refused", Detail: err.Error(),
+				By: "delay"})
+		default:
+			return isNewest, err
+		}
+		there, err := l.storedForLater(ctx, m.Subject)
+		if err != nil {
+			return isNewest, err
+		}
+		if is := there.beside(w, lastCounts); is != isNewest {
+			return is, nil
+		}
+		// Second: another process stores the message BEFORE it acknowledges the delivery.
+		unsettled, err := l.reader.isThere(ctx, l.names.inbox, w.d.Sequence)
+		if err != nil {
+			return isNewest, problem("look for "+w.d.Subject, err)
+		}
+		if !unsettled {
+			return isReplaced, nil
+		}
+		place = there.place
+	}
+	return isNewest, fmt.Errorf("store %s: other processes keep changing the stored message", m.Subject)
+}
+
+// laterMessage returns what makes NATS publish a message when it is due.
+func (l *laterStore) laterMessage(w *waiting) *nats.Msg {
 	x := wireOf(w)
 	id := first(x.Header, nats.MsgIdHdr)
 	if first(x.Header, events.HeaderMsgID) == "" && id == "" {
@@ -174,26 +251,28 @@ func (l *laterStore) storeForLater(ctx context.Context, w *waiting) error {
 	}
 	m := l.schedule(x, l.dueOf(x.Subject), "later/"+w.accepted.String())
 	m.Header[headerAccepted] = []string{w.accepted.String()}
-	_, err := l.js.PublishMsg(ctx, m)
-	if err == nil || !permanent(err) {
-		return err
-	}
-	l.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.d.Subject, "error", err)
-	return l.dead.StoreDeadLetter(ctx, w.d, broker.Cause{Reason: "refused", Detail: err.Error(), By: "delay"})
+	return m
 }
 
-// storedForLater returns the acceptance and the place of the message that waits for its time under
-// a subject; 0 if there is none. The leader of the stream answers: another replica may not have the
-// newest message yet.
-func (l *laterStore) storedForLater(ctx context.Context, subject string) (a acceptance, place uint64, err error) {
+// isChanged reports whether a message was refused because another one than expected is the last one
+// of its subject.
+func isChanged(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// storedForLater returns the message that waits for its time under a subject. The leader of the
+// stream answers: another replica may not have the newest message yet.
+func (l *laterStore) storedForLater(ctx context.Context, subject string) (storedMessage, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	m, err := l.reader.askLeader(ctx, l.names.later, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
 	if m == nil || err != nil {
-		return a, 0, problem("look for "+subject, err)
+		return storedMessage{}, problem("look for "+subject, err)
 	}
 	h, err := m.header()
-	return readAcceptance(events.Header(h)), m.Sequence, problem("read "+subject, err)
+	return storedMessage{readAcceptance(events.Header(h)), m.Sequence}, problem("read "+subject, err)
 }
 
 // dropLater removes the message that waits for its time under a subject, up to a place. If this
