@@ -47,6 +47,8 @@ var otherCalls = map[string]string{
 	"OpenTaskQueue": "it makes a queue if there is none, and making it again changes nothing",
 	"Repair":        "it makes what is missing, and making it again changes nothing",
 	"HealSchedules": "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
+	"Create": "it stores nothing if something is stored, and what it stores is read again: see " +
+		"TestEachDeathIsSurvived of package identity",
 	"SetIdentity": "a process that dies around it leaves a count that the next one sees: see " +
 		"TestEachDeathIsSurvived of package identity",
 	"InProgress": "a process that dies extends nothing: this is every window",

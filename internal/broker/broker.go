@@ -407,6 +407,8 @@ type KV interface {
 	Get(ctx context.Context, key string) ([]byte, error)
 	// Put stores a value. It expires after ttl, which is at least a second; 0: it does not expire.
 	Put(ctx context.Context, key string, value []byte, ttl time.Duration) error
+	// Create stores a value that does not expire, unless the key has one: then it reports false.
+	Create(ctx context.Context, key string, value []byte) (ok bool, err error)
 	// Delete removes a key. A missing key is not an error.
 	Delete(ctx context.Context, key string) error
 }

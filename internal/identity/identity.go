@@ -8,12 +8,22 @@
 // as they run:
 //
 //	database          broker          what it means, and what follows
-//	no id             none            both are new: they become a system
+//	no id             none            both are new: they become a system, as below
 //	an id, count 0    none            likewise, and a process died in between
 //	an id             none, or less   the broker has lost files, or another broker is used with this database
 //	an id             the same        they agree
 //	an id             more            the database was restored, or is a copy; or another copy is used meanwhile
 //	one of them       another         they do not belong together
+//
+// A database and a broker become a system before a process serves them, and neither can become part
+// of two. The first three steps are compare-and-set, and any process may do the next one:
+//
+//  1. the database gets an id and the count 0, if it has none
+//  2. the broker gets an entry with this id and a random one to follow it, if it has no entry: from
+//     then on, the broker refuses other databases
+//  3. the id in the database becomes the following one, with the count 1, if it is still the first:
+//     from then on, the database refuses other brokers, whose entries have another id to follow
+//  4. the broker's entry gets the new id and the count 1
 //
 // Where one side is ahead, its next beats tell the two meanings apart. If they come, another broker
 // or another database is in use: this process must end, which it does with a [*Mismatch]. If none
@@ -54,9 +64,17 @@ type Entry struct {
 	System string    `json:"system"`
 	Beats  int64     `json:"beats"`
 	BeatAt time.Time `json:"beat_at"` // on the clock of the database
+	// Next is the id that the database gets instead of System if the two become a system.
+	Next string `json:"next,omitempty"`
 }
 
-func entryOf(s history.System) Entry { return Entry{s.ID, s.Beats, s.BeatAt} }
+func entryOf(s history.System) Entry { return Entry{System: s.ID, Beats: s.Beats, BeatAt: s.BeatAt} }
+
+// claims reports whether the broker has an entry that waits for its database, which has just one id
+// or the other.
+func (e Entry) claims(d history.System) bool {
+	return e.Next != "" && (d.ID == e.System || d.ID == e.Next)
+}
 
 // Read returns what the broker keeps, nil for nothing.
 func Read(ctx context.Context, kv broker.KV) (*Entry, error) {
@@ -80,6 +98,16 @@ func (e Entry) write(ctx context.Context, kv broker.KV) error {
 	return kv.Put(ctx, broker.KeySystem, value, 0)
 }
 
+// create writes an entry if the broker has none.
+func (e Entry) create(ctx context.Context, kv broker.KV) error {
+	value, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = kv.Create(ctx, broker.KeySystem, value)
+	return err
+}
+
 // relation is what a comparison says.
 type relation uint8
 
@@ -87,6 +115,8 @@ const (
 	agree          relation = iota + 1
 	fresh                   // neither has an id
 	unsaid                  // the broker was not told yet
+	unclaimed               // the broker was told, and the database does not know of it yet
+	unconfirmed             // the database has the id to follow, and the broker was not told yet
 	brokerBehind            // the broker has a lower count, or none
 	databaseBehind          // the database has a lower count
 	foreign                 // the ids differ
@@ -102,6 +132,12 @@ func compare(d history.System, e *Entry) relation {
 		return unsaid
 	case e == nil:
 		return brokerBehind
+	case e.claims(d) && d.Beats == 0:
+		return unclaimed
+	case e.claims(d) && d.Beats == 1:
+		return unconfirmed
+	case e.claims(d):
+		return brokerBehind // it has lost later entries
 	case e.System != d.ID:
 		return foreign
 	case e.Beats < d.Beats:

@@ -48,9 +48,13 @@ type process struct {
 	dies    int
 	changed int
 	lost    []time.Time
+	turn    chan struct{} // gets a value for each of its changes; nil: they do not wait
 }
 
 func (p *process) change() error {
+	if p.turn != nil {
+		<-p.turn
+	}
 	if p.changed++; p.changed == p.dies {
 		return errDied
 	}
@@ -84,6 +88,14 @@ func (p *process) Put(_ context.Context, key string, value []byte, _ time.Durati
 	}
 	p.b.values.Store(key, value)
 	return nil
+}
+
+func (p *process) Create(_ context.Context, key string, value []byte) (bool, error) {
+	if err := p.change(); err != nil {
+		return false, err
+	}
+	_, found := p.b.values.LoadOrStore(key, value)
+	return !found, nil
 }
 
 func (p *process) Delete(_ context.Context, key string) error {
@@ -159,6 +171,61 @@ func TestNewOnesBecomeASystem(t *testing.T) {
 			t.Errorf("after an hour, it is %+v; it was %+v", now, first)
 		}
 	})
+}
+
+// TestNewOnesBecomeOneSystem: two processes use one new database with two new brokers, or two new
+// databases with one new broker. In each order of their first changes, one of the two joins.
+func TestNewOnesBecomeOneSystem(t *testing.T) {
+	const changes = 8 // four for each process
+	for order := range 1 << changes {
+		for _, one := range []string{"database", "broker"} {
+			synctest.Test(t, func(t *testing.T) {
+				var all []*process
+				d, b := new(database), newNATS()
+				for range 2 {
+					all = append(all, &process{d: d, b: b, turn: make(chan struct{}, 1_000)})
+					if one == "database" {
+						b = newNATS()
+					} else {
+						d = new(database)
+					}
+				}
+				joined, ended := make(chan *process, 2), make(chan error, 2)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for _, p := range all {
+					go func() {
+						w := p.watch(true)
+						err := w.Join(ctx)
+						if err == nil {
+							joined <- p
+							err = w.Run(ctx)
+						}
+						ended <- err
+					}()
+				}
+				for i := range changes {
+					synctest.Wait() // each is about to change something, or has ended
+					all[order>>i&1].turn <- struct{}{}
+				}
+				for _, p := range all {
+					for range cap(p.turn) - changes {
+						p.turn <- struct{}{}
+					}
+				}
+				if err := <-ended; !IsMismatch(err) {
+					t.Errorf("one %s, order %b: one ends with %v", one, order, err)
+				}
+				pass(time.Minute)
+				if len(joined) != 1 || len(ended) > 0 {
+					t.Fatalf("one %s, order %b: %d have joined, and %d more have ended", one, order, len(joined),
+						len(ended))
+				}
+				winner := <-joined
+				agreed(t, winner.d, winner.b)
+			})
+		}
+	}
 }
 
 func TestAnotherDatabaseIsRefused(t *testing.T) {

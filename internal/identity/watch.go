@@ -212,10 +212,22 @@ func (w *Watch) step(ctx context.Context) (agreed bool, err error) {
 			}
 			continue // another process may have been faster
 		case r == unsaid:
-			if err := entryOf(d).write(ctx, w.config.Broker); err != nil {
+			first := entryOf(d)
+			first.Next = rand.Text()
+			if err := first.create(ctx, w.config.Broker); err != nil {
 				return false, err
 			}
 			continue // another database may have been faster
+		case r == unclaimed:
+			if _, _, err := w.config.Store.SetIdentity(ctx, d, e.Next, 1); err != nil {
+				return false, err
+			}
+			continue // another broker may have been faster
+		case r == unconfirmed:
+			if err := entryOf(d).write(ctx, w.config.Broker); err != nil {
+				return false, err
+			}
+			continue
 		case r == agree:
 			w.lag, w.last = lag{}, d
 			return true, w.beat(ctx, d)

@@ -88,6 +88,21 @@ func (c *keyValue) Put(ctx context.Context, key string, data []byte, ttl time.Du
 	})
 }
 
+// Create implements broker.KV.
+func (c *keyValue) Create(ctx context.Context, key string, data []byte) (ok bool, err error) {
+	if err := broker.CheckValue(key, data); err != nil {
+		return false, err
+	}
+	err = c.do(ctx, "create "+key, func() error {
+		v, found := c.b.values[key]
+		if ok = !found || !v.until.IsZero() && !v.until.After(c.b.now()); ok {
+			c.b.values[key] = value{data: slices.Clone(data)}
+		}
+		return nil
+	})
+	return ok, err
+}
+
 // Delete implements broker.KV.
 func (c *keyValue) Delete(ctx context.Context, key string) error {
 	return c.do(ctx, "delete "+key, func() error { delete(c.b.values, key); return nil })

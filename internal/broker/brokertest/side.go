@@ -23,6 +23,7 @@ var sideTests = []test{
 	{"a session ends by itself", Settings{SessionLease: 2 * time.Second}, sessionEnds},
 	{"one of many who claim a session gets it", Settings{}, sessionRace},
 	{"keys keep their values", Settings{}, keys},
+	{"a key is created once", Settings{}, createdOnce},
 	{"keys expire after their TTL", Settings{}, keysExpire},
 	{"notices reach those who listen", Settings{}, notices},
 	{"questions are answered", Settings{}, questions},
@@ -260,6 +261,44 @@ func keyIs(t *T, b Bus, key string, want []byte) {
 	}
 }
 
+// creates checks whether a key can be created.
+func creates(t *T, b Bus, key, value string, want bool) {
+	t.Helper()
+	if ok, err := b.Create(t.Context(), key, []byte(value)); ok != want || err != nil {
+		t.Errorf("create key %q: %t, %v; want %t", key, ok, err, want)
+	}
+}
+
+// createdOnce has several processes create a key at the same time.
+func createdOnce(t *T) {
+	const n = 4
+	var all sync.WaitGroup
+	created := make(chan string, n)
+	for i := range n {
+		b := t.bus()
+		all.Go(func() {
+			value := fmt.Sprint("of ", i)
+			if ok, err := b.Create(t.Context(), "k", []byte(value)); err != nil {
+				t.Error(err)
+			} else if ok {
+				created <- value
+			}
+		})
+	}
+	all.Wait()
+	if len(created) != 1 {
+		t.Fatalf("%d processes have created the key", len(created))
+	}
+	b := t.bus()
+	keyIs(t, b, "k", []byte(<-created))
+	creates(t, b, "k", "another", false)
+	t.must(b.Delete(t.Context(), "k"))
+	creates(t, b, "k", "new", true)
+	keyIs(t, b, "k", []byte("new"))
+	t.must(b.Put(t.Context(), "empty", nil, 0))
+	creates(t, b, "empty", "another", false)
+}
+
 func keys(t *T) {
 	a, b := t.bus(), t.bus()
 	names := append([]string{"k", strings.Repeat("k", 700), "a.b ü", "group/name", "group/a/b", "group/", "//", "/n",
@@ -283,8 +322,9 @@ func keys(t *T) {
 			t.must(b.Delete(t.Context(), key))
 		}
 	}
-	for i, key := range names {
-		t.must(a.Put(t.Context(), key, []byte(fmt.Sprint(i)), 0))
+	for i, key := range names { // their markers may still be there
+		creates(t, a, key, fmt.Sprint(i), true)
+		creates(t, b, key, "another", false)
 	}
 	for i, key := range names {
 		keyIs(t, b, key, []byte(fmt.Sprint(i)))

@@ -57,7 +57,8 @@ func (k *keyValue) find(key string) (subject string, st jetstream.Stream, err er
 }
 
 // publish stores a message under a key.
-func (k *keyValue) publish(ctx context.Context, key, operation string, value []byte, ttl time.Duration) error {
+func (k *keyValue) publish(ctx context.Context, key, operation string, value []byte,
+	opts ...jetstream.PublishOpt) error {
 	what := map[string]string{putOperation: "put", deleteOperation: "delete"}[operation] + " key " + key
 	subject, _, err := k.find(key)
 	if err != nil {
@@ -67,31 +68,33 @@ func (k *keyValue) publish(ctx context.Context, key, operation string, value []b
 	if k.api != defaultAPI {
 		m.Subject = k.api + m.Subject // another domain or account takes the messages of buckets there
 	}
-	var opts []jetstream.PublishOpt
-	if ttl > 0 {
-		opts = append(opts, jetstream.WithMsgTTL(ttl))
-	}
 	_, err = k.js.PublishMsg(ctx, m, opts...)
 	return problem(what, err)
 }
 
 // Get implements broker.KV.
 func (k *keyValue) Get(ctx context.Context, key string) ([]byte, error) {
+	value, _, err := k.last(ctx, key)
+	return value, err
+}
+
+// last returns the value of a key, and the place of its last message; 0 if there is none.
+func (k *keyValue) last(ctx context.Context, key string) (value []byte, place uint64, err error) {
 	subject, st, err := k.find(key)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	m, err := st.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, problem("get key "+key, err)
+		return nil, 0, problem("get key "+key, err)
 	}
 	if m.Header.Get(headerOperation) != putOperation {
-		return nil, nil
+		return nil, m.Sequence, nil
 	}
-	return append([]byte{}, m.Data...), nil
+	return append([]byte{}, m.Data...), m.Sequence, nil
 }
 
 // Put implements broker.KV.
@@ -99,12 +102,37 @@ func (k *keyValue) Put(ctx context.Context, key string, value []byte, ttl time.D
 	if err := broker.CheckValue(key, value); err != nil {
 		return err
 	}
-	return k.publish(ctx, key, putOperation, value, ttl)
+	return k.publish(ctx, key, putOperation, value, expiring(ttl)...)
+}
+
+func expiring(ttl time.Duration) []jetstream.PublishOpt {
+	if ttl <= 0 {
+		return nil
+	}
+	return []jetstream.PublishOpt{jetstream.WithMsgTTL(ttl)}
+}
+
+// Create implements broker.KV. The marker of a removed key may be the last message, and may expire
+// meanwhile.
+func (k *keyValue) Create(ctx context.Context, key string, value []byte) (ok bool, err error) {
+	if err := broker.CheckValue(key, value); err != nil {
+		return false, err
+	}
+	for {
+		there, place, err := k.last(ctx, key)
+		if there != nil || err != nil {
+			return false, err
+		}
+		err = k.publish(ctx, key, putOperation, value, jetstream.WithExpectLastSequencePerSubject(place))
+		if !isChanged(err) {
+			return err == nil, err
+		}
+	}
 }
 
 // Delete implements broker.KV.
 func (k *keyValue) Delete(ctx context.Context, key string) error {
-	return k.publish(ctx, key, deleteOperation, nil, markerFor)
+	return k.publish(ctx, key, deleteOperation, nil, expiring(markerFor)...)
 }
 
 // ErrUnseen means that a bucket was not found when the connection was made.
