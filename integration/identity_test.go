@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -77,13 +78,54 @@ func TestAnotherNATSDoesNotGetTheWork(t *testing.T) {
 	s.orchestrate()
 	s.start("once", "waits", "")
 	s.reaches("waits", events.KindActivityScheduled)
-	s.eventuallyBeats(0) // until then, the other NATS could be the one of the system
 	other := newSystem(t, s.open, basics...)
 	v := other.prepare(func(c *orchestrator.Config) { c.Sweep.BeatEvery = identity.Every }) // it waits longer for beats
 	other.refused(v, "orchestrators use this database with another NATS")
 	n, err := other.bus.TaskBacklog(t.Context(), broker.TaskQueueName{Activity: "ping"})
 	if err != nil || n.Waiting > 0 {
 		t.Errorf("the other NATS has %+v, %v", n, err)
+	}
+}
+
+// TestNewOnesBecomeOneSystem: two processes use one new database with two new NATS, or two new
+// databases with one new NATS, at the same time. One of them joins.
+func TestNewOnesBecomeOneSystem(t *testing.T) {
+	t.Parallel()
+	for _, database := range databases {
+		for _, one := range []string{"database", "NATS"} {
+			t.Run(database.name+", one "+one, func(t *testing.T) {
+				t.Parallel()
+				first := newSystem(t, sharing(database.open(t)), basics...)
+				stores, buses := [2]history.Store{first.open(), nil}, [2]*natsbroker.Bus{first.bus, first.bus}
+				if one == "database" {
+					stores[1], buses[1] = first.open(), newSystem(t, first.open, basics...).bus
+				} else {
+					stores[1] = sharing(database.open(t))()
+				}
+				begin, ended := make(chan struct{}), make(chan error, 2)
+				ctx, cancel := context.WithCancel(t.Context())
+				for i := range stores {
+					w := identity.New(identity.Config{Store: stores[i], Broker: buses[i],
+						Beats: func() bool { return true }, Log: quiet()})
+					go func() {
+						<-begin
+						err := w.Join(ctx)
+						if err == nil {
+							err = w.Run(ctx)
+						}
+						ended <- err
+					}()
+				}
+				close(begin)
+				if err := <-ended; !identity.IsMismatch(err) {
+					t.Errorf("one ends with %v", err)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Errorf("the other one ends with %v", err)
+				}
+			})
+		}
 	}
 }
 
