@@ -14,7 +14,7 @@ import (
 
 	"github.com/rondo-run/rondo/integration/internal/work"
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/process"
+	answers "github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -121,7 +121,7 @@ func TestQuarantinedStartsAreNamed(t *testing.T) {
 	s.await(entered, "the code is stuck")
 	s.start("sleeper", "waits", 1)
 	s.eventually("the instances in quarantine are listed", func() error {
-		all, err := process.All(t.Context(), s.bus)
+		all, err := answers.All(t.Context(), s.bus)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // This file explains instances that the database does not have, or that do not change, by what the
-// orchestrators answer: the start waits for code, a round does not end, or a message is quarantined.
+// orchestrators answer: the start waits for code, a round does not end, a message is quarantined.
 
 // notYet is the error about an instance that the database does not have yet.
 type notYet struct {

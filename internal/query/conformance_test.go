@@ -111,7 +111,7 @@ func TestReaderIsAStore(t *testing.T) {
 				if err != nil {
 					tb.Fatal(err)
 				}
-				r := remote{s, query.NewReader(b), sync.OnceFunc(stop)}
+				r := remote{s, query.NewPatientReader(b), sync.OnceFunc(stop)}
 				tb.Cleanup(func() { _ = r.Close() })
 				return r
 			},

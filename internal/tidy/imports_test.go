@@ -28,8 +28,8 @@ type rule struct {
 // packages is the table of all packages. The arrows point one way: from what runs things to what
 // decides, from there to what is said.
 var packages = map[string]rule{
-	"pkg/codec":           {pure: true, imports: []string{"internal/x/plural", "internal/x/jsonw"}},
-	"pkg/failure":         {pure: true, imports: []string{"pkg/codec"}},
+	"pkg/codec":   {pure: true, imports: []string{"internal/x/plural", "internal/x/jsonw"}},
+	"pkg/failure": {pure: true, imports: []string{"pkg/codec"}},
 	"pkg/events": {pure: true, imports: []string{"internal/x/plural", "internal/x/jsonw", "pkg/codec",
 		"pkg/failure"}},
 	"internal/x/jsonw":    {pure: true},

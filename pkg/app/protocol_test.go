@@ -280,10 +280,19 @@ func (a *actor) task(b block) error {
 			}
 			continue
 		}
+		if instanceOf(a.held.Subject()) != instanceOf(b.subject) { // its block comes later on the page
+			if err := a.held.NakWithDelay(100 * time.Millisecond); err != nil {
+				return err
+			}
+			continue
+		}
 		return errors.Join(a.match("the subject", b.subject, a.held.Subject()), a.matchHeader(b, a.held.Headers()),
 			a.matchBody(b.body, a.held.Data()))
 	}
 }
+
+// instanceOf returns the last token of a subject.
+func instanceOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 func (a *actor) ack(block) error { return a.held.DoubleAck(a.ctx) }
 

@@ -115,7 +115,8 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 			case e := <-jobs:
 				d := &decision{entry: e, turn: round.Turn{Instance: e.id}}
 				for range e.taken {
-					d.turn.Receipts = append(d.turn.Receipts, round.Receipt{Verdict: round.Dead, Reason: "mailbox_full"})
+					d.turn.Receipts = append(d.turn.Receipts,
+						round.Receipt{Verdict: round.Dead, Reason: "mailbox_full"})
 				}
 				select {
 				case s.deciders.done <- d:
@@ -135,7 +136,8 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 
 // deliver delivers a message for an instance of its own.
 func (s *deadSystem) deliver(sequence uint64) {
-	s.in <- &item{attempts: 1, message: events.Message{Instance: fmt.Sprint(sequence), Content: &events.MailboxMessage{}},
+	m := events.Message{Instance: fmt.Sprint(sequence), Content: &events.MailboxMessage{}}
+	s.in <- &item{attempts: 1, message: m,
 		delivery: broker.Delivery{Sequence: sequence, StoredAt: time.Now(), NumDelivered: 1,
 			Hold: heldHold{settled{how: s.how}}}}
 }

@@ -52,7 +52,7 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 		select {
 		case d := <-came:
 			name, err := events.DecodeToken(strings.TrimPrefix(d.Subject, "rondo.event.e."))
-			if err != nil || !want[name] {
+			if err != nil || !want[name] && d.NumDelivered == 1 {
 				t.Errorf("%s came", d.Subject)
 			}
 			delete(want, name)
@@ -73,10 +73,16 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 			stored(t, t.Context(), js, "rondo", "RONDO_LATER") == len(never)
 	})
 	before := deliveredCount(t, s, "p-0")
-	select {
-	case d := <-came:
-		t.Errorf("%s came", d.Subject)
-	case <-time.After(2 * time.Second):
+	for waiting := time.After(2 * time.Second); waiting != nil; {
+		select {
+		case d := <-came:
+			if d.NumDelivered == 1 {
+				t.Errorf("%s came", d.Subject)
+			}
+			d.Hold.Ack() // the first acknowledgement was late
+		case <-waiting:
+			waiting = nil
+		}
 	}
 	if again := deliveredCount(t, s, "p-0") - before; again > 3 {
 		t.Errorf("what has to wait for ever was handed out %d times within seconds", again)

@@ -139,17 +139,17 @@ func damages() []damage {
 		{part: "RONDO/p-0", consumer: func(c *jetstream.ConsumerConfig) { c.FilterSubject = "rondo.p.0.event.*.*" },
 			says: "it is for rondo.p.0.event.*.*"},
 		{part: "RONDO/a-1", consumer: func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 },
-			says: "1 messages may be held"},
+			says: "max_ack_pending is 1,"},
 		{part: "RONDO/p-1", consumer: func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }, mild: true,
-			says: "messages stay with who took them for 1h0m0s"},
+			says: "ack_wait is 1h0m0s"},
 		{part: "RONDO/a-0", consumer: func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 },
-			says: "messages are delivered 3 times at most"},
+			says: "max_deliver is 3,"},
 		{part: "RONDO_LATER/due", consumer: func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 },
 			says: "it has limits"},
 		{part: "RONDO_TASKS/w___act", consumer: func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }, mild: true,
-			says: "messages stay with who took them for 1h0m0s"},
+			says: "ack_wait is 1h0m0s"},
 		{part: "RONDO_TASKS/w___act", consumer: func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 },
-			says: "1 messages may be held"},
+			says: "max_ack_pending is 1,"},
 		{part: "RONDO/p-0", consumer: func(c *jetstream.ConsumerConfig) {
 			at := time.Now().Add(time.Hour)
 			c.PauseUntil = &at

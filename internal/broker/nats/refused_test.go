@@ -74,8 +74,8 @@ func (i *intruder) mayNot(what, subject string, err error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), fmt.Sprintf("%q", subject)) {
 			i.t.Errorf("%s: %s %s: %v", i.user, what, subject, err)
 		}
-	case <-time.After(2 * time.Second): // the server has answered the flush
-		i.t.Errorf("%s may %s %s", i.user, what, subject)
+	case <-time.After(longEnough): // the server has answered the flush; the client passes its errors on later
+		i.t.Fatalf("%s may %s %s", i.user, what, subject)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestVerifyNamesAllThatDiffers(t *testing.T) {
 		"stream RONDO: transform is rondo.*.*.* to rondo.p.{{partition(3,3)}}.{{wildcard(1)}}",
 		"stream RONDO_TASKS: window for duplicates is 1m0s, wanted is 10s",
 		"stream RONDO_DEAD: age is 720h0m0s, wanted is 1h0m0s",
-		"consumer p-0: messages stay with who took them for 5s, wanted is 1m0s", "consumer p-2: it is missing",
+		"consumer p-0: ack_wait is 5s, wanted is 1m0s", "consumer p-2: it is missing",
 		"stream KV_RONDO_KV: it is missing")
 	natstest.Connect(t, s, natsbroker.Config{InboxAckWait: time.Minute, DeadLetterTTL: time.Hour, Partitions: 4})
 	natstest.Connect(t, s, natsbroker.Config{InboxAckWait: time.Minute, DeadLetterTTL: time.Hour,

@@ -21,8 +21,8 @@ const (
 )
 
 // retry calls f until it succeeds, fails for good, or the context ends. f returns classified
-// errors. If the context ends during a call, the error of the call before it is returned: it says
-// what was wrong all the time.
+// errors. If the context ends during a call, retry returns the error of the call before it, which
+// names the cause.
 func retry(ctx context.Context, f func() error) error {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
