@@ -89,16 +89,19 @@ var mutants = []mutant{
 		test: test{pkg: "./services/orchestrator", run: "^TestMessagesOfABarredInstanceTakeNoRoom$"}, edits: []edit{
 			{loopOf + "watermarks.go", "		e.barred = true\n", ""},
 		}},
-	{name: "a message is dead-lettered before it is known whether its start was stored", seed: 2445, edits: []edit{
-		{roundOf + "inbox.go", "!known.IsZero() && until.After(known) {", "false && until.After(known) {"},
-	}},
+	{name: "a message is dead-lettered before it is known whether its start was stored",
+		test: test{pkg: "./pkg/round", run: "^TestScenarios$/^mailbox_message_waits_for_watermark$"}, edits: []edit{
+			{roundOf + "inbox.go", "!known.IsZero() && until.After(known) {", "false && until.After(known) {"},
+		}},
 	{name: "the ack wait of messages that wait for the watermark is extended",
 		test: test{pkg: "./services/orchestrator", run: "^TestTheAckWaitOfMessagesAsideIsNotExtended$"}, edits: []edit{
 			{loopOf + "item.go", "if !i.aside && now.Sub", "if now.Sub"},
 		}},
-	{name: "quarantined messages of an instance are tried in the order of their arrival", seed: 5658, edits: []edit{
-		{loopOf + "quarantine.go", "first != i && s.replace(i, first)", "false && first != i && s.replace(i, first)"},
-	}},
+	{name: "quarantined messages of an instance are tried in the order of their arrival",
+		test: test{pkg: "./services/orchestrator", run: "^TestQuarantinedMessagesOfAnInstanceAreTriedInItsOrder$"},
+		edits: []edit{
+			{loopOf + "quarantine.go", "first != i && s.replace(i, first)", "false && first != i && s.replace(i, first)"},
+		}},
 	{name: "the clock of the broker orders messages, and not their sequence", seed: 2239, edits: []edit{
 		{loopOf + "item.go", "		if at[n].Before(last) {\n", "		if false {\n"},
 	}},
