@@ -100,7 +100,8 @@ var mutants = []mutant{
 	{name: "quarantined messages of an instance are tried in the order of their arrival",
 		test: test{pkg: "./services/orchestrator", run: "^TestQuarantinedMessagesOfAnInstanceAreTriedInItsOrder$"},
 		edits: []edit{
-			{loopOf + "quarantine.go", "first != i && s.replace(i, first)", "false && first != i && s.replace(i, first)"},
+			{loopOf + "quarantine.go", "first != i && s.replace(i, first)",
+				"false && first != i && s.replace(i, first)"},
 		}},
 	{name: "the clock of the broker orders messages, and not their sequence", seed: 2239, edits: []edit{
 		{loopOf + "item.go", "		if at[n].Before(last) {\n", "		if false {\n"},
@@ -109,7 +110,7 @@ var mutants = []mutant{
 		{loopOf + "clock.go", "		if ahead := c.ahead[i] + leap; ahead.Abs() > c.config.most {\n",
 			"		if ahead := c.ahead[i] + 0*leap; ahead.Abs() > c.config.most {\n"},
 	}},
-	{name: "an orchestrator with another database joins", seed: 6, edits: []edit{
+	{name: "an orchestrator with another database joins", seed: 8, edits: []edit{
 		{systemOf + "identity.go", "	case e.System != d.ID:\n", "	case false:\n"},
 	}},
 	{name: "what was stored after a deadline is taken before it", seed: 16, edits: []edit{
@@ -138,7 +139,7 @@ var mutants = []mutant{
 				"excluded.last_event, data = excluded.data\")"},
 		{sqliteOf + "statements.go", "AND last_event = ?\"", "AND last_event >= ? - 1000000\""},
 	}},
-	{name: "an outbox entry is forgotten before it is published", seed: 7, edits: []edit{
+	{name: "an outbox entry is forgotten before it is published", seed: 27, edits: []edit{
 		{outboxOf + "entry.go", "	return e.open.Add(-int64(messages)) <= 0 && !e.failed.Load()\n",
 			"	return false\n"},
 		{outboxOf + "outbox.go", "	if err := p.now.put(ctx, segment{of[prompt], e}); err != nil {\n",
