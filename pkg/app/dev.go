@@ -71,7 +71,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 	// The database comes first: its lock keeps a second process out of the whole directory.
 	store, err := d.openStore(ctx, a.config.database())
 	if err != nil {
-		return devProblem(dir, err)
+		return devProblem(dir, a.config.Database.URL, err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	server, err := startNATS(filepath.Join(dir, natsDir), a.config.NATSListen, a.log)
@@ -264,13 +264,17 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// devProblem says what to do when another process has the directory.
-func devProblem(dir string, err error) error {
+// devProblem says what to do when another process has the directory, or the configured database.
+func devProblem(dir, database string, err error) error {
 	var locked *sqlite.LockedError
 	if errors.As(err, &locked) {
 		who := "another process"
 		if locked.PID != 0 {
 			who = fmt.Sprintf("process %d", locked.PID)
+		}
+		if database != "" {
+			return devError{fmt.Sprintf("%s uses the database %s: end it, or choose another database with --database",
+				who, locked.Path), err}
 		}
 		return devError{fmt.Sprintf("%s is at work in %s: end it, or choose another directory with --dir", who, dir),
 			err}
@@ -278,7 +282,8 @@ func devProblem(dir string, err error) error {
 	return err
 }
 
-// devError replaces the text of an error by one that says what to do about the directory.
+// devError replaces the text of an error by one that says what to do about the directory or the
+// database.
 type devError struct {
 	text string
 	err  error

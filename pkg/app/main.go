@@ -48,7 +48,7 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 	go func() {
 		<-signals
 		first := time.Now()
-		fmt.Fprintln(say, programName()+": ending; once more ends it at once")
+		fmt.Fprintln(say, programName()+": shutting down; a second Ctrl-C or signal ends it at once")
 		cancel()
 		code := failed
 		s := <-signals

@@ -220,7 +220,7 @@ func TestTheSecondSignalForces(t *testing.T) {
 	publish(t, at, "rondo.start.toil.t-1", "true")
 	p.errs.await(t, "msg=working")
 	p.signal(syscall.SIGINT)
-	p.errs.await(t, "once more ends it at once")
+	p.errs.await(t, "a second Ctrl-C or signal ends it at once")
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	signals := 0
@@ -356,6 +356,13 @@ func TestDev(t *testing.T) {
 	if code, _, problems := other.wait(); code != 1 ||
 		!strings.Contains(problems, "choose another directory with --dir") {
 		t.Errorf("a second one in the same directory: exit code %d: %s", code, problems)
+	}
+	other = start(t, nil, with("dev", "--dir", t.TempDir(), "--database", at.Database,
+		"--nats-listen", "127.0.0.1:0")...)
+	if code, _, problems := other.wait(); code != 1 ||
+		!strings.Contains(problems, "uses the database "+at.Database) ||
+		!strings.Contains(problems, "choose another database with --database") {
+		t.Errorf("one in another directory with the same database: exit code %d: %s", code, problems)
 	}
 	p.end()
 }
