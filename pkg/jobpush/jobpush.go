@@ -96,7 +96,7 @@ func encode(name string, items []Job) (codec.Payload, error) {
 		case len(data) == 0:
 			data = codec.Payload("null")
 		case !json.Valid(data):
-			return nil, refuse("item %d of %d is no JSON", n+1, len(items))
+			return nil, refuse("item %d of %d is not valid JSON", n+1, len(items))
 		}
 		if i.Priority < 0 {
 			return nil, refuse("item %d of %d: priority %d; want 0, which is the highest, or more", n+1,

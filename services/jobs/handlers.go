@@ -36,9 +36,9 @@ func badJSON(err error) error {
 		return invalid("%s: a %s is not what is wanted here, which is %s", or(wrong.Field, "the body"), wrong.Value,
 			wanted(wrong.Type.Kind().String()))
 	case errors.As(err, &syntax):
-		return invalid("the body is no JSON: %v, at byte %d", err, syntax.Offset)
+		return invalid("the body is not valid JSON: %v, at byte %d", err, syntax.Offset)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return invalid("the body is no JSON: it ends too early")
+		return invalid("the body is not valid JSON: it ends too early")
 	}
 	return invalid("the body: %s; GET /openapi.json tells what there may be", strings.TrimPrefix(err.Error(), "json: "))
 }
@@ -252,7 +252,7 @@ func (h *jobHandlers) pushOf(c *call, body pushBody) (jobs.Push, error) {
 		}
 		var data bytes.Buffer
 		if err := json.Compact(&data, i.Item); err != nil {
-			return jobs.Push{}, invalid("%sitem is no JSON: %v", where, err)
+			return jobs.Push{}, invalid("%sitem is not valid JSON: %v", where, err)
 		}
 		if deep(data.Bytes()) {
 			return jobs.Push{}, invalid(

@@ -653,7 +653,7 @@ func (l *loop) drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("shutdown timeout exceeded: NATS redelivers the messages of rounds that were not "+
-			"committed; a longer --shutdown-timeout lets them end: %w", context.Cause(ctx))
+			"committed; a longer --shutdown-timeout gives them time to end: %w", context.Cause(ctx))
 	}
 }
 

@@ -302,8 +302,7 @@ func (w *Worker) Live() error {
 		return fmt.Errorf("the leases of this worker were not renewed for %v", since.Round(time.Second))
 	}
 	if n := len(w.held.stuckOnes()); n >= w.config.Slots {
-		return fmt.Errorf("no slot is free: activities that ignore the end of their contexts hold all of %s",
-			plural.Count(n, "slot"))
+		return fmt.Errorf("no slot is free: activities that ignore the end of their contexts hold all slots (%d)", n)
 	}
 	return nil
 }

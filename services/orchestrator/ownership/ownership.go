@@ -246,7 +246,7 @@ func (w *Ownership) Leave(ctx context.Context, most time.Duration) {
 	}
 	if w.members != nil {
 		if err := w.members.Leave(ctx); err != nil {
-			w.log.Warn("leaving was not published; the other orchestrators take over when the lease expires",
+			w.log.Warn("other orchestrators were not notified of the shutdown; they take over when the lease expires",
 				"error", err)
 		}
 	}
