@@ -119,10 +119,10 @@ func (c systemCommands) orchestratorsShown(s client.SystemStatus, all []client.P
 			fmt.Fprintf(c.out, "quarantined: %s: %s\n", printable.Line(q.Instance), quarantineText(x.ID, q, c.now()))
 		}
 		if x.MoreQuarantined > 0 {
-			fmt.Fprintf(c.out, "quarantined: %d more instances\n", x.MoreQuarantined)
+			fmt.Fprintf(c.out, "quarantined: %s\n", plural.Count(x.MoreQuarantined, "more instance"))
 		}
 		for _, u := range x.Unknown {
-			fmt.Fprintf(c.out, "waits for code: %s, since %s: %s\n", printable.Line(u.Instance),
+			fmt.Fprintf(c.out, "waits for code: %s, for %s: %s\n", printable.Line(u.Instance),
 				span(c.now().Sub(u.Since)), oneLine(cmp.Or(u.Detail, u.Reason)))
 		}
 	}

@@ -105,7 +105,7 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 	case len(k.acks) > 0 && !isEmpty(only):
 		return misuse("which acknowledgements are meant? With --acks, only --prefix-of-id can say which instances")
 	case len(files) > 0 && cmd.Flags().Changed(databaseSetting):
-		return misuse("either --database or files: say one of the two")
+		return misuse("--database and files are mutually exclusive")
 	}
 	if k.o.Overdue = k.overdue; k.overdue == 0 {
 		k.o.Overdue = -1

@@ -164,7 +164,7 @@ func numbers(args []string, cmd *cobra.Command) (out []uint64, err error) {
 	for _, a := range args {
 		n, err := strconv.ParseUint(a, 10, 64)
 		if err != nil || n == 0 {
-			return nil, misuse("%q is no number of a dead letter; `rondo deadletters` lists them", a)
+			return nil, misuse("%q is not the number of a dead letter; `rondo deadletters` lists them", a)
 		}
 		out = append(out, n)
 	}

@@ -56,7 +56,11 @@ func (c messageCommands) deliver(ctx context.Context, command string, m events.M
 	case reason == round.NoChange, reason == round.HasEnded && controls:
 		said = fmt.Sprintf("%s: nothing is to be done: it is %s", m.Instance, r.Status)
 	case reason == round.UnknownInstance:
-		return fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance)
+		err := fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance)
+		if _, ok := m.Content.(*events.EventRaised); ok {
+			err = fmt.Errorf("%w, so the event was dropped", err)
+		}
+		return err
 	case reason == round.NoWaiter:
 		return c.noWaiter(ctx, m)
 	case reason == round.WrongType:
@@ -100,9 +104,9 @@ func whyNot(r orchestration.Receipt) string {
 func (c messageCommands) notTaken(ctx context.Context, command string, m events.Message) error {
 	if _, err := c.client.Instances().Get(ctx, m.Instance); errors.Is(err, client.ErrNoInstance) {
 		missing := c.notTakenUp(ctx, m.Instance, fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance))
-		return fmt.Errorf("it is sent, but %w; an instance that starts within a minute gets the message, some "+
-			"seconds after its start", missing)
+		return fmt.Errorf("the message was sent, but %w; if the instance starts within a minute, it gets the "+
+			"message some seconds later", missing)
 	}
 	return c.done(sent{m.Instance, command},
-		"it is sent, and has not been taken up yet; it will be when an orchestrator comes to it")
+		"the message was sent; no orchestrator has processed it yet")
 }

@@ -233,8 +233,8 @@ func (e *examination) silent(ctx context.Context) {
 		return
 	}
 	slices.Sort(ids)
-	e.note("orchestrators", look, silentAdvice, "one or more do not answer: of %s that NATS gave to one of "+
-		"them each, %d had no answer; these answer: %s", plural.Count(sent, "request"), unanswered,
+	e.note("orchestrators", look, silentAdvice, "one or more do not answer: NATS delivered %s to one "+
+		"orchestrator each, and %d had no answer; these answer: %s", plural.Count(sent, "request"), unanswered,
 		cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
@@ -366,7 +366,7 @@ func (e *examination) quarantined(p client.Process) {
 		text = fmt.Sprintf("orchestrator %q has messages of instance %q in quarantine", p.ID, p.Quarantined[0].Instance)
 	}
 	if len(tried) > 0 {
-		text += ", and tries now " + strings.Join(tried, ", ")
+		text += ", and is trying " + strings.Join(tried, ", ")
 	}
 	e.note("code", look, quarantineHint+"; `rondo orchestrators` lists them", "%s", text)
 }

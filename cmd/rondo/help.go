@@ -27,7 +27,7 @@ Examples:
 {{wrap .Title}}{{range $cmds}}{{if (and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help")))}}
 {{row .Name .Short .NamePadding}}{{end}}{{end}}{{end}}{{if not .AllChildCommandsHaveGroup}}
 
-{{if .Groups}}More commands:{{else}}Commands:{{end}}{{range $cmds}}{{if (and (eq .GroupID "") (or .IsAvailableCommand (eq .Name "help")))}}
+{{if .Groups}}More commands:{{else}}Commands:{{end}}{{range $cmds}}{{if (and (eq .GroupID "") (or .IsAvailableCommand .IsAdditionalHelpTopicCommand (eq .Name "help")))}}
 {{row .Name .Short .NamePadding}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:

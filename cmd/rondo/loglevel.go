@@ -40,7 +40,7 @@ With the shipped permissions of NATS, clients may not do this: log in as the use
 			case change.Level == "" && cmd.Flags().Changed("for"):
 				return misuse("--for needs a level: rondo log-level debug --for 5m")
 			case cmd.Flags().Changed("for") && after <= 0:
-				return misuse("--for %v is no time", after)
+				return misuse("--for %v: want a time above 0", after)
 			case after > 0:
 				change.For = after
 			}

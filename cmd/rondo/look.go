@@ -68,8 +68,8 @@ func (f *filter) read(now time.Time) (client.Filter, error) {
 		}
 		at, err := moment(t.said, now)
 		if err != nil {
-			return f.f, misuse("--%s %q is no time like 2027-01-01T03:00:00Z, and none like 24h or 7d, "+
-				"which means so long ago", t.name, t.said)
+			return f.f, misuse("--%s %q is not a time like 2027-01-01T03:00:00Z or, for a time "+
+				"ago, 24h or 7d", t.name, t.said)
 		}
 		*t.to = at
 	}
@@ -277,7 +277,7 @@ func (c lookCommands) showText(s shown) error {
 		line("trace", "%x%s", t.ID, map[bool]string{false: ", which nobody is told of"}[t.Sampled])
 	}
 	for _, w := range s.Waits {
-		what := w.What + " (event " + strconv.FormatInt(w.Event, 10) + ", since " + span(c.now().Sub(w.Since)) + ")"
+		what := w.What + " (event " + strconv.FormatInt(w.Event, 10) + ", for " + span(c.now().Sub(w.Since)) + ")"
 		line("waits for", "%s", what)
 		if cure := c.cure(s, w); cure != "" {
 			line("", "%s", cure)
@@ -357,6 +357,9 @@ came from outside; everything else the code has said.
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			x, err := c.client.Instances().History(ctx, args[0], execution)
+			if errors.Is(err, client.ErrNoInstance) {
+				return c.notTakenUp(ctx, args[0], err)
+			}
 			if err != nil {
 				return err
 			}

@@ -126,7 +126,7 @@ var changing = []struct {
 	{regexp.MustCompile(`"age": \d+`), `"age": AGE`},
 	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "LIFE"},
 	{regexp.MustCompile(`\b(\d+m)?\d+s ago`), "NOW"},
-	{regexp.MustCompile(`since (\d+m)?\d+s`), "since NOW"},
+	{regexp.MustCompile(`(since|, for|has waited for) (\d+m)?\d+s`), "$1 NOW"},
 	{regexp.MustCompile(`\b23h5\dm`), "A DAY"},
 	{regexp.MustCompile(`(?m)^ +\d+\.\d{3}s `), "AT "},
 	{regexp.MustCompile(` \[[^ ]+-[0-9a-f]{8}\]`), " [WORKER]"},

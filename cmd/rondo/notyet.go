@@ -39,7 +39,7 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 	for _, p := range all {
 		for _, u := range p.Unknown {
 			if u.Instance == id {
-				return notYet{err, fmt.Sprintf("its start waits since %s, because %s", span(c.now().Sub(u.Since)),
+				return notYet{err, fmt.Sprintf("its start has waited for %s, because %s", span(c.now().Sub(u.Since)),
 					cmp.Or(u.Detail, u.Reason)), c.waitsForCodeHint(id)}
 			}
 		}
@@ -63,9 +63,10 @@ func (c *cli) purgeHint(id, effect string) string {
 }
 
 // quarantineHint tells what quarantine means, and what to do.
-const quarantineHint = "NATS has redelivered a message several times, so that it may crash its orchestrator: the " +
-	"orchestrators try such messages one at a time, and after --message-attempts (default 10) dead-letter the " +
-	"message and fail its instance. Look for a crash in the logs of the orchestrators, and correct the code"
+const quarantineHint = "NATS has redelivered a message several times, so the message may be crashing its " +
+	"orchestrator. Orchestrators try such messages one at a time. After --message-attempts (default 10), they " +
+	"dead-letter the message and fail its instance. Look for a crash in the logs of the orchestrators, and correct " +
+	"the code"
 
 // quarantined describes the quarantined messages of an instance; "" if there are none.
 func quarantined(all []client.Process, id string, now time.Time) string {

@@ -43,6 +43,7 @@ func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
 	}
 	d.until(`instance "first": there is no such instance yet: `+running+`blocks does not return.*must not loop`,
 		"show", "first")
+	d.until(`instance "first": there is no such instance yet: `+running+`blocks`, "history", "first")
 	d.say("start", "later", "1", "--id", "second")
 	d.until(`event "approve"`, "show", "second")
 	d.say("raise", "second", "approve", `"yes"`)
@@ -53,7 +54,7 @@ func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
 	d.until(`has not ended: it is running; `+running+`later 1\.0\.0`, "wait", "second", "--timeout", "10ms")
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "wait", "first", "--timeout", "10ms")
 	d.until(`has not ended: there is no such instance yet: `+running+`blocks`, "watch", "first", "--timeout", "10ms")
-	d.until(`it is sent, but instance "first": there is no such instance yet: `+running, "suspend", "first")
+	d.until(`the message was sent, but instance "first": there is no such instance yet: `+running, "suspend", "first")
 }
 
 // An instance whose start is quarantined is named by show, doctor, orchestrators and wait: the
@@ -90,7 +91,7 @@ func TestQuarantinedMessagesAreNamed(t *testing.T) {
 	d.until(`note +`+known, "show", "known")
 	d.until(`it is running; `+known, "wait", "known", "--timeout", "10ms")
 	d.until(`has not ended: there is no such instance yet: `+has, "wait", "first", "--timeout", "10ms")
-	d.until(`look +code +orchestrator "o-2" has messages of 302 instances in quarantine, and tries now "first" `+
+	d.until(`look +code +orchestrator "o-2" has messages of 302 instances in quarantine, and is trying "first" `+
 		`\(attempt 4\)`, "doctor")
 }
 
@@ -124,7 +125,7 @@ func TestAStartThatWaitsForCodeCanBeDropped(t *testing.T) {
 	d := deploy(t, dir, stuck(1))
 	const id = "order 7.b"
 	d.say("start", "misspelt", "1", "--id", id)
-	text := d.until(`start waits`, "delete", "--force", id)
+	text := d.until(`start has waited`, "delete", "--force", id)
 	purge := regexp.MustCompile("`nats stream purge (\\S+) --subject '(\\S+)'`").FindStringSubmatch(text)
 	if purge == nil {
 		t.Fatalf("delete says %q", text)

@@ -162,7 +162,7 @@ func (c *cli) payload(what string, args []string, at int) (codec.Payload, error)
 	case len(data) > maxArgument:
 		return nil, misuse("%s has more than %d bytes", from, maxArgument)
 	case !json.Valid(data):
-		return nil, misuse("%s is no JSON: %s%s", from, clip(string(data)), jsonHint(data))
+		return nil, misuse("%s is not valid JSON: %s%s", from, clip(string(data)), jsonHint(data))
 	}
 	return codec.Payload(bytes.TrimSpace(data)), nil
 }

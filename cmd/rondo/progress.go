@@ -122,9 +122,9 @@ func (p *progress) draw(ctx context.Context) {
 		p.drawn = true
 		since, id := span(p.now().Sub(p.began)), printable.Line(p.id)
 		if !p.known {
-			fmt.Fprintf(p.screen, "%sno instance %s yet; waiting for its start since %s", clearLine, id, since)
+			fmt.Fprintf(p.screen, "%sno instance %s yet; waiting %s for its start", clearLine, id, since)
 			continue
 		}
-		fmt.Fprintf(p.screen, "%swaiting for %s since %s  %s", clearLine, id, since, printable.Line(status))
+		fmt.Fprintf(p.screen, "%swaiting %s for %s  %s", clearLine, since, id, printable.Line(status))
 	}
 }

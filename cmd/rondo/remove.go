@@ -43,7 +43,7 @@ said then, otherwise it only tells how many there are.`,
 		case len(args) == 0 && !bulk:
 			return misuse("which instances? Name them, or say with --ended-before or --status which ones are meant")
 		case len(args) > 0 && bulk:
-			return misuse("either names, or --ended-before and --status: say one of the two")
+			return misuse("names and filters (--ended-before, --status) are mutually exclusive")
 		case len(args) == 0 && how != (client.DeleteOptions{}):
 			return misuse("--force, --alone and --children are for instances that are named")
 		}
@@ -133,7 +133,7 @@ Without the name of an instance, all are pruned that fit what is said, if --yes 
 		}
 		if before != "" {
 			if how.EndedBefore, err = moment(before, c.now()); err != nil {
-				return misuse("--older-than %q is no time like 24h or 30d", before)
+				return misuse("--older-than %q is not a time like 24h or 30d", before)
 			}
 		}
 		if len(args) == 0 && !yes {

@@ -78,14 +78,14 @@ var controls = map[string]struct {
 }{
 	"cancel": {events.Cancel, "Ask an instance to stop; it may clean up first",
 		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and " +
-			"end. Its children are asked, too.", "it is asked to stop"},
+			"end. Its children are asked, too.", "cancellation requested"},
 	"terminate": {events.Terminate, "End an instance at once",
 		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.",
-		"it is told to end"},
+		"termination requested"},
 	"suspend": {events.Suspend, "Suspend an instance until it is resumed",
-		"Suspend an instance. What comes for it is kept until `rondo resume`.", "it is told to suspend"},
+		"Suspend an instance. What comes for it is kept until `rondo resume`.", "suspension requested"},
 	"resume": {events.Resume, "Resume a suspended instance",
-		"Resume a suspended instance. It gets all that has come meanwhile.", "it is told to resume"},
+		"Resume a suspended instance. It gets all that has come meanwhile.", "resumption requested"},
 }
 
 func (c messageCommands) control(name string) *cobra.Command {

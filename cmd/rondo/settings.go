@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -231,7 +232,7 @@ func mayStart(err error) bool {
 		errors.Is(err, fs.ErrNotExist)
 }
 
-// noServer says that no server listens where NATS should be.
+// noServer says that no server listens where NATS should be, or that it ends just now.
 type noServer struct{ error }
 
 func (e noServer) Unwrap() error { return e.error }
@@ -242,8 +243,10 @@ func notConnected(err error) error {
 		return err // NATS is there
 	}
 	text := strings.TrimPrefix(err.Error(), "nats: ")
+	// A server that is just ending accepts connections and closes them.
+	ends := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
 	err = fmt.Errorf("%w: %s", errNotConnected, text)
-	if strings.Contains(text, "no servers available") {
+	if strings.Contains(text, "no servers available") || ends {
 		return noServer{err}
 	}
 	return err

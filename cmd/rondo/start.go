@@ -129,11 +129,11 @@ func (f *starting) options() (opts []orchestration.StartOption, err error) {
 	}
 	switch {
 	case f.at != "" && f.delay != 0:
-		return nil, misuse("--at and --delay: say one of the two")
+		return nil, misuse("--at and --delay are mutually exclusive")
 	case f.at != "":
 		at, err := time.Parse(time.RFC3339, f.at)
 		if err != nil {
-			return nil, misuse("--at %q is no time like 2027-01-01T03:00:00Z", f.at)
+			return nil, misuse("--at %q is not a time like 2027-01-01T03:00:00Z", f.at)
 		}
 		opts = append(opts, orchestration.At(at))
 	case f.delay < 0:
@@ -326,12 +326,12 @@ func (c startCommands) warnUnknown(ctx context.Context, name, version string) (k
 	switch {
 	case !known:
 		names := slices.Sorted(maps.Keys(all))
-		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q, so it waits for one that does%s; "+
-			"known are %s\n", name, settings.DidYouMean(name, names), strings.Join(names, ", "))
+		fmt.Fprintf(c.problems, "no running orchestrator has orchestration %q (they have %s); the start waits for one "+
+			"that has it%s\n", name, strings.Join(names, ", "), settings.DidYouMean(name, names))
 	case version != "" && !slices.Contains(versions, version):
 		known = false
-		fmt.Fprintf(c.problems, "no orchestrator that is running knows %q version %s, so it waits for one that does; "+
-			"known are %s\n",
+		fmt.Fprintf(c.problems, "no running orchestrator has orchestration %q version %s (they have %s); the start "+
+			"waits for one that has it\n",
 			name, version, strings.Join(versions, ", "))
 	}
 	return known, true

@@ -193,7 +193,7 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	start("dies")
 	takeAndDie(t, d.address, "deadly")
 	start("misspelt")
-	tell("nobody knows its orchestration", d.until(`start waits`, "show", "i-misspelt"))
+	tell("nobody knows its orchestration", d.until(`start has waited`, "show", "i-misspelt"))
 	d.say("suspend", "i-asks", "--reason", "a holiday")
 	tell("it is suspended", d.until(`rondo resume`, "show", "i-asks"))
 
@@ -249,7 +249,7 @@ func TestWaitingShowsProgressOnATerminal(t *testing.T) {
 	if got := <-code; got != succeeded || out.String() != "\"yes\"\n" {
 		t.Errorf("it exits with %d and says %q", got, out.String())
 	}
-	if text := said.String(); !strings.HasPrefix(text, clearLine+"waiting for i since ") ||
+	if text := said.String(); !strings.HasPrefix(text, clearLine+"waiting ") || !strings.Contains(text, " for i ") ||
 		!strings.HasSuffix(text, clearLine) || strings.Contains(text, "\n") {
 		t.Errorf("the terminal gets %q", text)
 	}

@@ -17,7 +17,7 @@ import (
 const File = "dev.json"
 
 // ErrNotRunning reports a directory of dev without a running process.
-var ErrNotRunning = errors.New("it is not running")
+var ErrNotRunning = errors.New("not running")
 
 // Addresses are those of a running dev, as app.Addresses documents them.
 type Addresses struct {
@@ -60,7 +60,7 @@ func Read(dir string) (Addresses, error) {
 	}
 	data, err := os.ReadFile(filepath.Join(dir, File))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Addresses{}, fmt.Errorf("the dev of %s: %w", dir, ErrNotRunning)
+		return Addresses{}, fmt.Errorf("the dev of %s is %w", dir, ErrNotRunning)
 	}
 	if err != nil {
 		return Addresses{}, fmt.Errorf("the dev of %s: %w", dir, err)
@@ -70,7 +70,7 @@ func Read(dir string) (Addresses, error) {
 		return Addresses{}, fmt.Errorf("%s: %w", filepath.Join(dir, File), err)
 	}
 	if p, err := os.FindProcess(c.PID); err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
-		return Addresses{}, fmt.Errorf("the dev of %s: %w: process %d is gone", dir, ErrNotRunning, c.PID)
+		return Addresses{}, fmt.Errorf("the dev of %s is %w: process %d has ended", dir, ErrNotRunning, c.PID)
 	}
 	return c.Addresses, nil
 }

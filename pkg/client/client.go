@@ -275,7 +275,8 @@ func (s *moments) of(what string) time.Time {
 	return s.at[what]
 }
 
-// deleted is the error of waiting for an instance that was deleted.
+// deleted is the error of waiting for an instance that existed and no longer does: it was deleted,
+// or the system has another database now, as after the directory of a dev was removed.
 func deleted(instance string) error {
-	return fmt.Errorf("instance %q was deleted while it was waited for: %w", instance, ErrNoInstance)
+	return fmt.Errorf("instance %q was deleted, or its database replaced, during the wait: %w", instance, ErrNoInstance)
 }

@@ -146,7 +146,7 @@ func TestDeletedWhileWaitedFor(t *testing.T) {
 	if d.Instances != 1 || err != nil {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	if err := <-done; !errors.Is(err, client.ErrNoInstance) || !strings.Contains(err.Error(), "was deleted while") {
+	if err := <-done; !errors.Is(err, client.ErrNoInstance) || !strings.Contains(err.Error(), "during the wait") {
 		t.Errorf("got %v", err)
 	}
 }
