@@ -255,8 +255,8 @@ func TestSlowDeferredCodeIsNotCalledStuck(t *testing.T) {
 	}
 }
 
-// TestHandedOverInOrder: forwarded messages keep their order, unless one of them is given back to
-// come later because the other orchestrator did not answer in time.
+// TestHandedOverInOrder: forwarded messages keep their order, unless one of them is nacked because
+// the other orchestrator did not answer in time.
 func TestHandedOverInOrder(t *testing.T) {
 	t.Parallel()
 	const m = 4
@@ -304,8 +304,8 @@ func TestHandedOverInOrder(t *testing.T) {
 		if err := json.Unmarshal(info.Output, &got); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(said.String(), "given back") {
-			t.Log("messages were given back: their order is not promised")
+		if strings.Contains(said.String(), "nacked") {
+			t.Log("messages were nacked: their order is not promised")
 			slices.Sort(got)
 		}
 		if !slices.Equal(got, want) {

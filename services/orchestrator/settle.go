@@ -140,7 +140,7 @@ func (s *settler) giveAway(e *entry, i *item, r round.Receipt) {
 			return
 		}
 		s.members.NoteUnknown(e.id, e.known.row(), r)
-		e.logger(s.log).Debug("a message is given back: no other orchestrator is known that can take it")
+		e.logger(s.log).Debug("message nacked: no other orchestrator is known that can take it")
 	}
 	s.nackFor(i, r)
 }
@@ -224,7 +224,7 @@ func (h *handovers) run(id string) {
 		h.mu.Unlock()
 		for n, x := range all {
 			if err := h.one(x); err != nil {
-				h.log.Debug("messages are given back: one could not be handed over", "instance", id, "to", x.to,
+				h.log.Debug("messages nacked: one could not be handed over", "instance", id, "to", x.to,
 					"subject", x.item.delivery.Subject, "error", err)
 				for _, x := range all[n:] {
 					x.item.delivery.Hold.Nak(x.otherwise)
