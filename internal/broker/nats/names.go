@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -255,7 +256,7 @@ func (n *names) canTake(subject string) error {
 		want = 5
 	}
 	if words != want || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") || strings.Contains(rest, "..") ||
-		strings.ContainsAny(rest, "*> \t\r\n") {
+		strings.ContainsAny(rest, "*> \t\r\n") || !utf8.ValidString(rest) { // the API of JetStream is JSON
 		return errNoStream
 	}
 	return nil

@@ -65,14 +65,13 @@ func (r *reader) next(ctx context.Context, filter string, from uint64) (*found, 
 	if err != nil {
 		return nil, err
 	}
-	if status := m.Header.Get("Status"); status != "" {
+	if status := statusOf(m); status != "" {
 		return nil, ignoreNotFound(status, m)
 	}
-	f := &found{Subject: m.Header.Get("Nats-Subject")}
-	var err1, err2 error
-	f.Sequence, err1 = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	f.Time, err2 = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	return f, errors.Join(err1, err2)
+	if x, ok := storedIn(m); ok {
+		return &found{Subject: x.subject, Sequence: x.place, Time: x.at}, nil
+	}
+	return r.askLeader(ctx, r.names.inbox, request)
 }
 
 // askLeader asks the leader of a stream for a message; nil if there is none.
@@ -140,7 +139,7 @@ func (r *reader) stillThere(ctx context.Context, l lane, partition int, from, up
 			if err != nil {
 				return nil, 0, err
 			}
-			if status := m.Header.Get("Status"); status != "" {
+			if status := statusOf(m); status != "" {
 				if status == "204" && got > 0 { // the end of the batch
 					break
 				}
@@ -150,15 +149,34 @@ func (r *reader) stillThere(ctx context.Context, l lane, partition int, from, up
 				err := r.newest(ctx, filter, from, upTo, note)
 				return left, found, err
 			}
-			place, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+			got++
+			x, h, err := r.storedIn(ctx, m, filter, from)
 			if err != nil {
-				return nil, 0, fmt.Errorf("a message without a place: %w", err)
+				return nil, 0, err
 			}
-			got, from = got+1, place+1
-			note(m.Header.Get("Nats-Subject"), place, m.Header)
+			if x.place >= from { // otherwise the leader has named it instead of one that is gone
+				from = x.place + 1
+				note(x.subject, x.place, h)
+			}
 		}
 	}
 	return left, found, nil
+}
+
+// storedIn reads one of the messages from a place on whose subjects match a filter. If the
+// publisher may have forged the answer, the leader names the next message; if there is none, x is
+// zero.
+func (r *reader) storedIn(ctx context.Context, m *nats.Msg, filter string, from uint64) (x located, h nats.Header,
+	err error) {
+	if x, ok := storedIn(m); ok {
+		return x, m.Header, nil
+	}
+	f, err := r.askLeader(ctx, r.names.inbox, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter))
+	if f == nil || err != nil {
+		return x, nil, err
+	}
+	h, _ = f.header() // headers that cannot be read are none
+	return located{f.Subject, f.Sequence, f.Time}, h, nil
 }
 
 // newest notes the messages that the responding replica does not have yet, because it may be a

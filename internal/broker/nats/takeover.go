@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -267,7 +268,11 @@ func isChanged(err error) bool {
 func (l *laterStore) storedForLater(ctx context.Context, subject string) (storedMessage, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	m, err := l.reader.askLeader(ctx, l.names.later, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject}) // a client may choose any bytes
+	if err != nil {
+		return storedMessage{}, err
+	}
+	m, err := l.reader.askLeader(ctx, l.names.later, request)
 	if m == nil || err != nil {
 		return storedMessage{}, problem("look for "+subject, err)
 	}

@@ -1,0 +1,210 @@
+package natsbroker_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/broker/embedded"
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/natstest"
+)
+
+// rawClient is a NATS client that sends bytes as they are: the client library refuses odd headers.
+type rawClient struct {
+	t     *testing.T
+	conn  net.Conn
+	lines *bufio.Reader
+	n     int
+}
+
+func newRawClient(t *testing.T, s *embedded.Server, user string) *rawClient {
+	t.Helper()
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	c := &rawClient{t: t, conn: conn, lines: bufio.NewReader(conn)}
+	c.send(`CONNECT {"verbose":false,"headers":true,"no_responders":true,"user":%q,"pass":%q}`+"\r\n"+
+		"SUB _INBOX.raw.* 1\r\n", user, user)
+	return c
+}
+
+func (c *rawClient) send(format string, args ...any) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.conn, format, args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// publish publishes a message, and waits until NATS has stored it.
+func (c *rawClient) publish(subject, header, body string) {
+	c.t.Helper()
+	c.n++
+	c.send("HPUB %s _INBOX.raw.%d %d %d\r\n%s%s\r\n", subject, c.n, len(header), len(header)+len(body), header, body)
+	for {
+		line, err := c.lines.ReadString('\n')
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		switch {
+		case strings.HasPrefix(line, "-ERR"), strings.Contains(line, `"error"`):
+			c.t.Fatalf("publish on %q: %s", subject, line)
+		case strings.Contains(line, `"seq"`):
+			return
+		case strings.HasPrefix(line, "PING"):
+			c.send("PONG\r\n")
+		}
+	}
+}
+
+// forgedAnswers are headers that make a stored message look like another one, or like the end of an
+// answer, when it is read from its stream.
+var forgedAnswers = map[string]string{
+	"status":       "NATS/1.0\r\nStatus: 500\r\nDescription: forged\r\n\r\n",
+	"end":          "NATS/1.0\r\nStatus: 204\r\n\r\n",
+	"nothing":      "NATS/1.0\r\nStatus: 404\r\n\r\n",
+	"in-line":      "NATS/1.0 404 Forged\r\nX: y\r\n\r\n",
+	"sequence":     "NATS/1.0\r\nNats-Sequence: 1\r\n\r\n",
+	"far-sequence": "NATS/1.0\r\nNats-Sequence: 99999999\r\n\r\n",
+	"no-sequence":  "NATS/1.0\r\nNats-Sequence: x\r\n\r\n",
+	"subject":      "NATS/1.0\r\nNats-Subject: rondo.p.0.start.o.victim\r\n\r\n",
+	"time":         "NATS/1.0\r\nNats-Time-Stamp: x\r\n\r\n",
+	"malformed":    "NATS/1.0\r\nno colon\r\n\r\n",
+	"not-a-header": "x\r\n\r\n",
+	"no-end":       "NATS/1.0\r\nX: y",
+	"short-status": "NATS/1.0 1\r\n\r\n",
+	"two-blocks": "NATS/1.0\r\nNats-Stream: RONDO\r\nNats-Subject: rondo.p.0.start.o.victim\r\nNats-Sequence: 1\r\n" +
+		"Nats-Time-Stamp: 2001-01-01T00:00:00Z\r\n\r\nX: y\r\n\r\n",
+}
+
+// A client stores messages that look like other answers of NATS when they are read from the stream,
+// with the shipped permissions. A receiver that takes over the partition knows all messages that
+// another one has received and not settled, and delivers those of others.
+func TestStoredMessagesForgeNoAnswers(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	b := made(t, s, "shop-setup", "rondo")
+	if err := b.SetPartitions(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, b)
+	client, js := newRawClient(t, s, "shop-client"), rawJetStreamAs(t, s, "shop-setup")
+	o := asOrchestrator(t, s)
+	for name, header := range forgedAnswers {
+		client.publish("rondo.start.o.delayed", notBefore(time.Hour), "")
+		client.publish("rondo.start.o.odd", header, "")
+		client.publish("rondo.start.o.others", "NATS/1.0\r\n\r\n", "")
+		state := streamInfo(t, t.Context(), js, "RONDO").State
+		left, found, err := o.StillThere(t.Context(), 0, state.FirstSeq, state.LastSeq)
+		want := map[string][]uint64{"odd": {state.LastSeq - 1}, "others": {state.LastSeq}}
+		if err != nil || found != 3 || !maps.EqualFunc(left, want, slices.Equal) {
+			t.Errorf("%s: there are %d: %v, %v; want 3 and %v", name, found, left, err, want)
+		}
+
+		// The first receiver settles the messages later, as if no orchestrator had their code.
+		first, end := context.WithCancel(t.Context())
+		came, ended := make(chan string, 10), make(chan error, 1)
+		go func() {
+			ended <- o.Receive(first, 0, func(d broker.Delivery) {
+				d.Hold.Nak(time.Hour)
+				came <- d.Subject
+			})
+		}()
+		for range 2 {
+			select {
+			case <-came:
+			case <-time.After(longEnough):
+				t.Fatalf("%s: a start does not come", name)
+			}
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Errorf("%s: the first receiver: %v", name, err)
+		}
+		client.publish("rondo.event.e.last", "NATS/1.0\r\n\r\n", "")
+		second, stop := context.WithCancel(t.Context())
+		go func() {
+			ended <- o.Receive(second, 0, func(d broker.Delivery) {
+				d.Hold.Ack()
+				came <- d.Subject
+			})
+		}()
+		select {
+		case subject := <-came:
+			if subject != "rondo.event.e.last" {
+				t.Errorf("%s: %s came", name, subject)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("%s: the second receiver: %v", name, err)
+			}
+		case err := <-ended:
+			stop()
+			t.Errorf("%s: the second receiver: %v", name, err)
+		case <-time.After(longEnough):
+			t.Fatalf("%s: the message of others does not come", name)
+		}
+		inbox, err := js.Stream(t.Context(), "RONDO")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inbox.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A client delays starts of instances with odd names, with the shipped permissions. Delayed
+// messages of others are taken over all the same.
+func TestOddSubjectsHoldUpNoDelayedMessages(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	b := made(t, s, "shop-setup", "rondo")
+	if err := b.SetPartitions(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, b)
+	client := newRawClient(t, s, "shop-client")
+	// NATS refuses the second for the place of the first, and the receiver compares the two.
+	for _, name := range []string{"\x01", "\x7f", "\a", `"`, `\`, "<", "\xff", "\u00ad", "\U000e0001"} {
+		client.publish("rondo.start.o."+name, notBefore(time.Hour), "")
+		client.publish("rondo.start.o."+name, notBefore(2*time.Hour), "")
+	}
+	client.publish("rondo.start.o.others", notBefore(time.Hour), "")
+	_, stop := receive(t, asOrchestrator(t, s))
+	later, err := rawJetStreamAs(t, s, "shop-setup").Stream(t.Context(), "RONDO_LATER")
+	if err != nil {
+		t.Fatal(err)
+	}
+	natstest.Eventually(t, "the start of others waits", func() bool {
+		_, err := later.GetLastMsgForSubject(t.Context(), "rondo.later.start.o.others")
+		return err == nil
+	})
+	stop()
+}
+
+func asOrchestrator(t *testing.T, s *embedded.Server) *natsbroker.Bus {
+	t.Helper()
+	return natstest.Connect(t, s, natsbroker.Config{
+		Login: natsbroker.Login{User: "shop-orchestrator", Password: "shop-orchestrator"}, Setup: natsbroker.Verify,
+		InboxPrefix: "_INBOX_orchestrator"})
+}
+
+// notBefore returns the headers of a delayed message.
+func notBefore(by time.Duration) string {
+	return "NATS/1.0\r\nRondo-Not-Before: " + time.Now().Add(by).UTC().Format(time.RFC3339Nano) + "\r\n\r\n"
+}
