@@ -228,6 +228,63 @@ func TestNewOnesBecomeOneSystem(t *testing.T) {
 	}
 }
 
+// TestUsedDatabasesDoNotShareAnEmptyBroker: two databases that were used before get one empty
+// broker. Both have waited and are about to store their id, and one joins.
+func TestUsedDatabasesDoNotShareAnEmptyBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, ended := newNATS(), make(chan error, 2)
+		var all []*process
+		for _, id := range []string{"FIRST", "SECOND"} {
+			d := &database{now: history.System{ID: id, Beats: 5, BeatAt: time.Now()}}
+			p := &process{d: d, b: b, turn: make(chan struct{})}
+			all = append(all, p)
+			go func() { ended <- p.watch(false).Join(t.Context()) }()
+		}
+		pass(26 * time.Second)
+		all[0].turn <- struct{}{}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		all[1].turn <- struct{}{}
+		if err := <-ended; !IsMismatch(err) {
+			t.Errorf("the second one ends with %v", err)
+		}
+		agreed(t, all[0].d, b)
+	})
+}
+
+// overtaken is a process whose first comparison is overtaken: another one makes the two one system
+// after it has read the broker, and before it reads the database.
+type overtaken struct {
+	*process
+	by func()
+}
+
+func (p *overtaken) Identity(ctx context.Context) (history.System, error) {
+	if by := p.by; by != nil {
+		p.by = nil
+		by()
+	}
+	return p.process.Identity(ctx)
+}
+
+// TestAnOvertakenFirstStartJoinsAtOnce: it neither waits, nor warns that the two do not agree.
+func TestAnOvertakenFirstStartJoinsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		p := &overtaken{&process{d: d, b: b}, func() { beating(t, d, b) }}
+		var logged strings.Builder
+		w := New(Config{Store: p, Broker: p, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+		began := time.Now()
+		if err := w.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if logged.Len() > 0 || !time.Now().Equal(began) {
+			t.Errorf("it has waited for %v, and logged %s", time.Since(began), logged.String())
+		}
+	})
+}
+
 func TestAnotherDatabaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, b, other := new(database), newNATS(), new(database)

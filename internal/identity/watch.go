@@ -119,17 +119,21 @@ func New(c Config) *Watch {
 // Join returns when the database and the broker agree. The error is a [*Mismatch] if they do not
 // belong together, or that of the context.
 func (w *Watch) Join(ctx context.Context) error {
-	said := false
+	disagreed := 0
 	for {
 		agreed, err := w.Step(ctx)
 		if agreed || IsMismatch(err) || ctx.Err() != nil {
 			return err
 		}
+		if err == nil {
+			disagreed++
+		}
 		switch {
 		case err != nil:
 			w.warn(fmt.Errorf("trying again: %w", err))
-		case !said:
-			said = true
+		case disagreed == 1:
+			continue // another process may have made them one system between the two reads
+		case disagreed == 2:
 			w.config.Log.Warn("the database and NATS do not agree; waiting to see whether one of them is in use with "+
 				"another one", "for", w.quietFor())
 		}
@@ -312,6 +316,7 @@ func (w *Watch) settle(ctx context.Context, r relation, d history.System, e *Ent
 		}
 	case e == nil:
 		w.config.Log.Warn("NATS has no system id; storing that of the database", "system", Short(d.ID))
+		return entryOf(d).create(ctx, w.config.Broker) // another database may have been faster
 	}
 	return entryOf(d).write(ctx, w.config.Broker)
 }
