@@ -158,6 +158,7 @@ const migrating = "migrate the tables"
 
 // migrate brings the tables up to date, or waits for another process that does.
 func (m *migrator) migrate(ctx context.Context) error {
+	waits := false
 	for {
 		found, err := m.version(ctx)
 		switch {
@@ -177,6 +178,11 @@ func (m *migrator) migrate(ctx context.Context) error {
 		}
 		if err != nil {
 			return fail(migrating, class(err, false), err)
+		}
+		if !held && !waits {
+			waits = true
+			m.log.InfoContext(ctx, "another process migrates the database's tables; waiting until it has "+
+				"migrated them, or for some time after it has died", "for", holdFor)
 		}
 		if !held && !sqlrow.Wait(ctx, holdPolled) {
 			return &history.Error{Class: history.Retry, Op: migrating,

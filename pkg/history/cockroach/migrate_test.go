@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -269,7 +270,8 @@ func TestADeadMigratorIsReplaced(t *testing.T) {
 		half(t, conn, "now() + INTERVAL '1 hour'")
 		before := describe(t, conn)
 		w := watch(t, address, nil)
-		w.open(address, cockroach.Options{})
+		var logged strings.Builder
+		w.open(address, cockroach.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 		w.await(triesToHold, 3)
 		if got := describe(t, conn); got != before {
 			t.Fatalf("it has changed the tables while another one holds them:\n%s", got)
@@ -277,6 +279,9 @@ func TestADeadMigratorIsReplaced(t *testing.T) {
 		execute(t, conn, heldOut)
 		w.end()
 		checkMigrated(t, conn, want)
+		if n := strings.Count(logged.String(), "another process migrates the database's tables"); n != 1 {
+			t.Errorf("it said %d times what it waits for: %s", n, logged.String())
+		}
 	})
 	t.Run("nobody waits for ever", func(t *testing.T) {
 		address := pgtest.Database(t)
