@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/pgtest"
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/history"
 )
 
 // TestTheDatabaseIsAway shows that commands name the reason and the remedy while the orchestrators
@@ -51,4 +53,26 @@ func TestTheDatabaseIsAway(t *testing.T) {
 	database.Restart(t)
 	d.until("it is due in", "show", "i")
 	d.until("it is due in", "show", "j")
+}
+
+// TestAnUnreadStartIsNamed: a database that refuses connections ends the wait of a start that NATS
+// has. The error names its id.
+func TestAnUnreadStartIsNamed(t *testing.T) {
+	unread := &history.Error{Class: history.Permanent, Op: "read an instance", Err: errors.New("refused")}
+	unsent := &history.Error{Class: history.Retry, Op: "publish", Err: errors.New("refused")}
+	for _, c := range []struct {
+		id   string
+		err  error
+		want string
+	}{
+		{"i", unread, "NATS has the start of i, and its instance cannot be read: history: read an instance: refused; " +
+			"`rondo wait i` waits for it, and `--id i` starts it once if you repeat the command"},
+		{"", unread, unread.Error()},
+		{"i", unsent, unsent.Error()},
+		{"i", errors.New("no stream"), "no stream"},
+	} {
+		if err := startUnread(c.id, c.err); err.Error() != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%q: %v, want %q", c.id, err, c.want)
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/failure"
+	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -210,9 +211,19 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 		}
 		return c.begun(ctx, name, started, f.wait, orchestration.Receipt{})
 	case err != nil:
-		return err
+		return startUnread(cmp.Or(f.id, made), err)
 	}
 	return c.begun(ctx, name, started, f.wait, r)
+}
+
+// startUnread adds the id of a start to the error of a read after it: NATS has the start, and the
+// command starts another instance if the user repeats it without the id.
+func startUnread(id string, err error) error {
+	if e, ok := errors.AsType[*history.Error](err); !ok || e.Op == "publish" || id == "" {
+		return err
+	}
+	return fmt.Errorf("NATS has the start of %s, and its instance cannot be read: %w; `rondo wait %s` waits for it, "+
+		"and `--id %s` starts it once if you repeat the command", id, err, argument(id), argument(id))
 }
 
 // decidedWithin is for how long the decision about a start is waited for if an orchestrator knows
