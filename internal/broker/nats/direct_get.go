@@ -17,11 +17,6 @@ type located struct {
 }
 
 const (
-	headerStream   = "Nats-Stream"
-	headerPlace    = "Nats-Sequence"
-	headerStoredAs = "Nats-Subject"
-	headerStoredAt = "Nats-Time-Stamp"
-
 	// maxFields bounds the header lines of an answer that is believed. A publisher can hide the
 	// headers of NATS, some 90 bytes, behind an empty line. The size of the answer tells, unless
 	// each line of the publisher is a byte shorter than usual, and there are that many.
@@ -37,20 +32,20 @@ func storedIn(m *nats.Msg) (s located, ok bool) {
 	if size != headerSizeOf(m) || fields > maxFields {
 		return s, false
 	}
-	for _, name := range []string{headerStream, headerPlace, headerStoredAs, headerStoredAt} {
+	for _, name := range []string{nats.JSStream, nats.JSSequence, nats.JSSubject, nats.JSTimeStamp} {
 		if len(m.Header[name]) != 1 {
 			return s, false
 		}
 	}
-	place, err1 := strconv.ParseUint(m.Header[headerPlace][0], 10, 64)
-	at, err2 := time.Parse(time.RFC3339Nano, m.Header[headerStoredAt][0])
-	return located{m.Header[headerStoredAs][0], place, at}, err1 == nil && err2 == nil
+	place, err1 := strconv.ParseUint(m.Header[nats.JSSequence][0], 10, 64)
+	at, err2 := time.Parse(time.RFC3339Nano, m.Header[nats.JSTimeStamp][0])
+	return located{m.Header[nats.JSSubject][0], place, at}, err1 == nil && err2 == nil
 }
 
 // statusOf returns the status that an answer is, "" if it is none.
 func statusOf(m *nats.Msg) string {
 	status, description := m.Header["Status"], m.Header["Description"]
-	if len(status) != 1 || len(description) > 1 || len(m.Data) > 0 || m.Header[headerStream] != nil {
+	if len(status) != 1 || len(description) > 1 || len(m.Data) > 0 || m.Header[nats.JSStream] != nil {
 		return ""
 	}
 	size, fields := sizeOf(m.Header)
