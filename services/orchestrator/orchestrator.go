@@ -201,7 +201,7 @@ func (o *Orchestrator) newPipeline() {
 	}
 	o.loop.marks.giveBack = o.loop.giveBack
 	o.values = &valueReader{by: c.ID, broker: o.broker, prefix: prefix, store: o.store, dead: dead,
-		background: o.background, log: o.log}
+		background: o.background, reading: make(chan struct{}, readAtOnce), log: o.log}
 }
 
 // newHelpers makes what runs beside the pipeline.

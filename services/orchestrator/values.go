@@ -31,6 +31,7 @@ type valueReader struct {
 	}
 	dead       *deadLetters
 	background *background
+	reading    chan struct{} // has one element for each value that is being read
 	log        *slog.Logger
 }
 
@@ -60,7 +61,16 @@ func (r *valueReader) take(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if _, err := queue.Take(ctx, readAtOnce, func(d broker.Delivery) {
-			r.background.do(func(ctx context.Context) { r.read(ctx, d) })
+			select {
+			case r.reading <- struct{}{}:
+			case <-ctx.Done():
+				d.Hold.Nak(0)
+				return
+			}
+			r.background.do(func(ctx context.Context) {
+				defer func() { <-r.reading }()
+				r.read(ctx, d)
+			})
 		}); err != nil {
 			return err
 		}
