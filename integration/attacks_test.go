@@ -160,7 +160,7 @@ func TestMessagesOfAStuckInstanceTakeNobodysRoom(t *testing.T) {
 	s.eventually("the memory is full, or was emptied", func() error {
 		st, err := v.Status(t.Context())
 		if err == nil && st.Stuck == 0 {
-			err = errors.New("nobody has noticed")
+			err = errors.New("no orchestrator has noticed it")
 		}
 		return err
 	})

@@ -193,7 +193,7 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	start("dies")
 	takeAndDie(t, d.address, "deadly")
 	start("misspelt")
-	tell("nobody knows its orchestration", d.until(`start has waited`, "show", "i-misspelt"))
+	tell("no orchestrator has its code", d.until(`start has waited`, "show", "i-misspelt"))
 	d.say("suspend", "i-asks", "--reason", "a holiday")
 	tell("it is suspended", d.until(`rondo resume`, "show", "i-asks"))
 
