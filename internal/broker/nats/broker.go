@@ -166,8 +166,8 @@ func newBus(config Config) *Bus {
 	res.repairing = queues.forget
 	p := newPublisher(res, reader, sender, queues)
 	c.hooks = hooks{broken: func() { p.lost(nats.ErrDisconnected) }, denied: results.deniedAnswer}
-	dead := &deadLetters{resources: res, publisher: p}
-	scheduled := &schedules{resources: res}
+	dead := &deadLetters{resources: res, reader: reader, publisher: p}
+	scheduled := &schedules{resources: res, reader: reader}
 	return &Bus{
 		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
 		inbox:   newInbox(res, reader, p, dead, scheduled, results),

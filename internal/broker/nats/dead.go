@@ -37,6 +37,7 @@ const maxDetail = 4 << 10
 // deadLetters is the dead-letter queue.
 type deadLetters struct {
 	*resources
+	reader    reader
 	publisher *publisher
 }
 
@@ -85,24 +86,16 @@ var _ broker.DeadLetterStore = (*Bus)(nil)
 
 // DeadLetters implements broker.DeadLetterStore.
 func (dl *deadLetters) DeadLetters(ctx context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
-	st, err := dl.deadStream()
-	if err != nil {
-		return nil, err
-	}
 	for len(list) < limit {
-		var m *jetstream.RawStreamMsg
-		err := dl.denied.during(ctx, func(ctx context.Context) (err error) {
-			// the next dead letter from there on
-			m, err = st.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(dl.subject(deadVerb, ">")))
-			return err
-		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
-		}
+		// the next dead letter from there on
+		f, err := dl.ask(ctx, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, after+1, dl.subject(deadVerb, ">")))
 		if err != nil {
 			return nil, problem("read dead letters", err)
 		}
-		list, after = append(list, dl.deadLetter(m)), m.Sequence
+		if f == nil {
+			break
+		}
+		list, after = append(list, dl.deadLetter(f)), f.Sequence
 	}
 	return list, nil
 }
@@ -115,30 +108,49 @@ func (dl *deadLetters) DeadLetter(ctx context.Context, place uint64) (broker.Dea
 
 // read returns a dead letter, and the subject under which it is stored.
 func (dl *deadLetters) read(ctx context.Context, place uint64) (l broker.DeadLetter, under string, err error) {
-	st, err := dl.deadStream()
-	if err != nil {
-		return l, "", err
-	}
-	m, err := st.GetMsg(ctx, place)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return l, "", fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
-	}
+	f, err := dl.ask(ctx, fmt.Sprintf(`{"seq":%d}`, place))
 	if err != nil {
 		return l, "", problem("read a dead letter", err)
 	}
-	return dl.deadLetter(m), m.Subject, nil
+	if f == nil {
+		return l, "", fmt.Errorf("number %d: %w", place, broker.ErrNoLetter)
+	}
+	return dl.deadLetter(f), f.Subject, nil
+}
+
+// ask asks the leader of the stream: a worker may store dead letters, and their headers could forge
+// the answer of another replica.
+func (dl *deadLetters) ask(ctx context.Context, request string) (f *found, err error) {
+	if _, err := dl.deadStream(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := dl.bounded(ctx)
+	defer cancel()
+	err = dl.denied.during(ctx, func(ctx context.Context) (err error) {
+		f, err = dl.reader.askLeader(ctx, dl.names.dead, []byte(request))
+		return err
+	})
+	return f, err
 }
 
 // deadLetter separates the message from the headers about its dead-lettering.
-func (dl *deadLetters) deadLetter(m *jetstream.RawStreamMsg) broker.DeadLetter {
-	l := broker.DeadLetter{Sequence: m.Sequence, Header: broker.Carry(m.Header), Body: m.Data,
-		DeadLetteredAt: m.Time}
-	get := func(name string) string { return m.Header.Get(name) }
-	attempts, _ := strconv.Atoi(get(HeaderDeadAttempts))
-	l.Why = broker.Cause{Reason: get(HeaderDeadReason), Detail: get(HeaderDeadDetail), By: get(HeaderDeadBy),
+func (dl *deadLetters) deadLetter(f *found) broker.DeadLetter {
+	l := broker.DeadLetter{Sequence: f.Sequence, Body: f.Data, DeadLetteredAt: f.Time}
+	h, err := f.header()
+	if err != nil {
+		l.Why.Detail = printable(fmt.Sprintf("its headers cannot be read: %v", err))
+		return l
+	}
+	l.Header = broker.Carry(h)
+	attempts, _ := strconv.Atoi(h.Get(HeaderDeadAttempts))
+	l.Why = broker.Cause{Reason: h.Get(HeaderDeadReason), Detail: h.Get(HeaderDeadDetail), By: h.Get(HeaderDeadBy),
 		Attempts: attempts}
-	l.Subject, l.ID, l.Lost = get(HeaderDeadSubject), get(HeaderDeadID), get(HeaderDeadLost) != ""
-	l.StoredAt, _ = time.Parse(time.RFC3339Nano, get(HeaderDeadStored))
+	l.Subject, l.ID, l.Lost = h.Get(HeaderDeadSubject), h.Get(HeaderDeadID), h.Get(HeaderDeadLost) != ""
+	s := dl.subject(strings.TrimPrefix(f.Subject, dl.subject(deadVerb, "")))
+	if strings.TrimSpace(printable(s)) == l.Subject {
+		l.Subject = s // the header does not have its control characters
+	}
+	l.StoredAt, _ = time.Parse(time.RFC3339Nano, h.Get(HeaderDeadStored))
 	return l
 }
 

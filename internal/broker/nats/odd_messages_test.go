@@ -16,6 +16,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // rawClient is a NATS client that sends bytes as they are: the client library refuses odd headers.
@@ -195,6 +196,100 @@ func TestOddSubjectsHoldUpNoDelayedMessages(t *testing.T) {
 		return err == nil
 	})
 	stop()
+}
+
+// A worker stores dead letters that look like other answers of NATS, with the shipped permissions.
+// An operator sees each under its number, and removes the one that it means.
+func TestForgedDeadLettersAreRead(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	operator := made(t, s, "shop-setup", "rondo")
+	drain(t, operator)
+	worker, js := newRawClient(t, s, "shop-worker"), rawJetStreamAs(t, s, "shop-setup")
+	checker := asChecker(t, s)
+	worker.publish("rondo.dead.task.gpu.a.1-2.first", "NATS/1.0\r\n\r\n", "first")
+	for name, header := range forgedAnswers {
+		worker.publish("rondo.dead.task.gpu.a.1-2.odd", header, name)
+		worker.publish("rondo.dead.task.gpu.a.1-2.last", "NATS/1.0\r\n\r\n", "last")
+		state := streamInfo(t, t.Context(), js, "RONDO_DEAD").State
+		got := make(map[uint64]string)
+		letters, err := checker.DeadLetters(t.Context(), 0, 10)
+		for _, l := range letters {
+			got[l.Sequence] = string(l.Body)
+		}
+		want := map[uint64]string{1: "first", state.LastSeq - 1: name, state.LastSeq: "last"}
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: the dead letters are %v, %v; want %v", name, got, err, want)
+		}
+		l, err := checker.DeadLetter(t.Context(), state.LastSeq-1)
+		if err != nil || l.Sequence != state.LastSeq-1 || string(l.Body) != name || l.DeadLetteredAt.IsZero() {
+			t.Errorf("%s: %+v, %v", name, l, err)
+		}
+		if name == "malformed" && l.Why.Detail == "" {
+			t.Error("nothing tells why it has no headers")
+		}
+		if err := operator.Replay(t.Context(), state.LastSeq-1); err == nil {
+			t.Errorf("%s: it is replayed", name)
+		}
+		for _, place := range []uint64{state.LastSeq - 1, state.LastSeq} {
+			if err := operator.Drop(t.Context(), place); err != nil {
+				t.Errorf("%s: drop %d: %v", name, place, err)
+			}
+		}
+	}
+	if l, err := checker.DeadLetter(t.Context(), 1); err != nil || string(l.Body) != "first" {
+		t.Errorf("%+v, %v; want the first, which nobody dropped", l, err)
+	}
+}
+
+// The dead letter of a message with control characters in its subject replays under that subject.
+func TestOddSubjectsAreReplayed(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	operator := made(t, s, "shop-setup", "rondo")
+	drain(t, operator)
+	o, checker := asOrchestrator(t, s), asChecker(t, s)
+	for _, subject := range []string{"rondo.start.o.\x01", "rondo.event.\u00ad.i\a", `rondo.start.o."`} {
+		d := broker.Delivery{Subject: subject, Sequence: 1, StoredAt: time.Now(), Body: []byte(subject)}
+		if err := o.StoreDeadLetter(t.Context(), d, broker.Cause{Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	letters, err := operator.DeadLetters(t.Context(), 0, 10)
+	if err != nil || len(letters) != 3 {
+		t.Fatalf("%d dead letters, %v", len(letters), err)
+	}
+	for _, l := range letters {
+		if err := operator.Replay(t.Context(), l.Sequence); err != nil {
+			t.Errorf("replay %q: %v", l.Subject, err)
+		}
+		if has, err := checker.Has(t.Context(), events.Wire{Subject: string(l.Body)}); err != nil || !has {
+			t.Errorf("%q: %v, %v; want that it is stored", l.Body, has, err)
+		}
+	}
+}
+
+// A client stores starts that look like other answers of NATS, with the shipped permissions. `rondo
+// check` finds them.
+func TestForgedStartsAreFound(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	drain(t, made(t, s, "shop-setup", "rondo"))
+	client, checker := newRawClient(t, s, "shop-client"), asChecker(t, s)
+	for name, header := range forgedAnswers {
+		client.publish("rondo.start.o."+name, header, "")
+		has, err := checker.Has(t.Context(), events.Wire{Subject: "rondo.start.o." + name})
+		if err != nil || !has {
+			t.Errorf("%s: %v, %v; want that it is stored", name, has, err)
+		}
+	}
+}
+
+func asChecker(t *testing.T, s *embedded.Server) *natsbroker.Bus {
+	t.Helper()
+	return natstest.Connect(t, s, natsbroker.Config{
+		Login: natsbroker.Login{User: "shop-check", Password: "shop-check"}, Setup: natsbroker.Use,
+		InboxPrefix: "_INBOX_check"})
 }
 
 func asOrchestrator(t *testing.T, s *embedded.Server) *natsbroker.Bus {

@@ -172,11 +172,11 @@ func (in *inbox) abandoned(ctx context.Context, st jetstream.Stream, have map[in
 		if n := len(have[i]); n == len(lanes) || n == 0 && !due {
 			continue
 		}
-		_, err := st.GetLastMsgForSubject(ctx, in.names.subject("p", strconv.Itoa(i), ">"))
+		f, err := in.reader.lastOf(ctx, c.Name, in.names.subject("p", strconv.Itoa(i), ">"))
 		switch {
-		case err == nil:
+		case f != nil:
 			out = append(out, i)
-		case !errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
 			in.log.Debug("NATS: a former partition could not be looked at; looking again later", "partition", i,
 				"error", err)
 			in.lookedForAbandoned.Store(0)

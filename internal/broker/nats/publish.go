@@ -403,15 +403,15 @@ func (p *publisher) Has(ctx context.Context, w events.Wire) (bool, error) {
 		return false, err
 	}
 	for _, x := range all {
-		_, err := x.stream.GetLastMsgForSubject(ctx, x.filter)
-		if err == nil {
+		f, err := p.reader.lastOf(ctx, x.stream.CachedInfo().Config.Name, x.filter)
+		if err != nil {
+			return false, problem("look for "+w.Subject, err)
+		}
+		if f != nil {
 			if isWork {
 				p.queues.noteQueue(w.Subject) // its publisher may not have noted it yet
 			}
 			return true, nil
-		}
-		if !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return false, problem("look for "+w.Subject, err)
 		}
 	}
 	return false, nil

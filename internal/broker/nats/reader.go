@@ -96,6 +96,18 @@ func (r *reader) askLeader(ctx context.Context, stream string, request []byte) (
 	return nil, answer.Error
 }
 
+// lastOf returns the last message of a stream whose subject matches a filter; nil if there is none.
+// The leader answers: headers of stored messages can forge the answer of another replica.
+func (r *reader) lastOf(ctx context.Context, stream, filter string) (*found, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	request, err := json.Marshal(map[string]string{"last_by_subj": filter}) // a client may choose any bytes
+	if err != nil {
+		return nil, err
+	}
+	return r.askLeader(ctx, stream, request)
+}
+
 const (
 	// lookBatch and lookBytes bound the messages read at once.
 	lookBatch = 1024

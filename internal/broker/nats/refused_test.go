@@ -101,7 +101,7 @@ func requests(streams ...string) (subjects []string) {
 	for _, s := range streams {
 		for _, what := range []string{
 			"STREAM.CREATE.%s", "STREAM.UPDATE.%s", "STREAM.DELETE.%s", "STREAM.PURGE.%s", "STREAM.MSG.DELETE.%s",
-			"STREAM.MSG.GET.%s", "DIRECT.GET.%s",
+			"STREAM.MSG.GET.%s", "DIRECT.GET.%s", "DIRECT.GET.%s.rondo.x",
 			"STREAM.SNAPSHOT.%s", "STREAM.RESTORE.%s", "STREAM.LEADER.STEPDOWN.%s", "STREAM.PEER.REMOVE.%s",
 			"CONSUMER.CREATE.%s", "CONSUMER.CREATE.%s.c", "CONSUMER.DURABLE.CREATE.%s.c",
 			"CONSUMER.CREATE.%s.c.x", "CONSUMER.DELETE.%s.c", "CONSUMER.PAUSE.%s.c", "CONSUMER.RESET.%s.c",
@@ -279,7 +279,8 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	orchestrator.mayNotHear("_INBOX_client.>", "_INBOX_worker.>", "rondo.task-done.*.*", "rondo.notification.ended.*.*")
 
 	checker := intrude(t, s, "check")
-	checker.mayNotPublish(without(t, all, "DIRECT.GET.RONDO_DEAD", "STREAM.MSG.GET.KV_RONDO_KV")...)
+	checker.mayNotPublish(without(t, all, "STREAM.MSG.GET.RONDO", "STREAM.MSG.GET.RONDO_LATER",
+		"STREAM.MSG.GET.RONDO_TASKS", "STREAM.MSG.GET.RONDO_DEAD", "STREAM.MSG.GET.KV_RONDO_KV")...)
 	checker.mayNotPublish(others...)
 	checker.mayNotPublish("rondo.start.o.i", "rondo.event.e.i", "rondo.task-done.1-2.i", "rondo.task.gpu.a.1-2.i",
 		"rondo.dead.start.o.i", "rondo.api.list", "rondo.notification.ended.o.i", "$KV.RONDO_MEMBERS.k",

@@ -31,7 +31,10 @@ import (
 var _ broker.Schedules = (*Bus)(nil)
 
 // schedules are the messages that NATS publishes repeatedly.
-type schedules struct{ *resources }
+type schedules struct {
+	*resources
+	reader reader
+}
 
 // bucketTries is how often a process that may not create the bucket looks for it again, every
 // bucketAgain.
@@ -170,8 +173,8 @@ func (ss *schedules) settleSchedule(ctx context.Context, kv jetstream.KeyValue, 
 		if err != nil && !errors.Is(err, errForeignRow) {
 			return changed, err
 		}
-		entry, err := st.GetLastMsgForSubject(ctx, ss.entriesOf(key))
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		entry, err := ss.reader.lastOf(ctx, ss.names.later, ss.entriesOf(key))
+		if err != nil {
 			return changed, err
 		}
 		if agrees(want, entry) {
@@ -191,11 +194,12 @@ func (ss *schedules) settleSchedule(ctx context.Context, kv jetstream.KeyValue, 
 }
 
 // agrees reports whether an entry is that of a row; nil stands for none.
-func agrees(want *row, entry *jetstream.RawStreamMsg) bool {
+func agrees(want *row, entry *found) bool {
 	if !want.runs() || entry == nil {
 		return !want.runs() && entry == nil
 	}
-	return entry.Header.Get(headerRevision) == strconv.FormatUint(want.revision, 10)
+	h, err := entry.header()
+	return err == nil && h.Get(headerRevision) == strconv.FormatUint(want.revision, 10)
 }
 
 // enterSchedule stores the entry of a schedule, and removes earlier ones.

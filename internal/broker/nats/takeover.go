@@ -2,7 +2,6 @@ package natsbroker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -263,16 +262,9 @@ func isChanged(err error) bool {
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// storedForLater returns the message that waits for its time under a subject. The leader of the
-// stream answers: another replica may not have the newest message yet.
+// storedForLater returns the message that waits for its time under a subject.
 func (l *laterStore) storedForLater(ctx context.Context, subject string) (storedMessage, error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject}) // a client may choose any bytes
-	if err != nil {
-		return storedMessage{}, err
-	}
-	m, err := l.reader.askLeader(ctx, l.names.later, request)
+	m, err := l.reader.lastOf(ctx, l.names.later, subject)
 	if m == nil || err != nil {
 		return storedMessage{}, problem("look for "+subject, err)
 	}

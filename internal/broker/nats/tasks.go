@@ -439,12 +439,6 @@ func (t *taskQueues) storedLate(ctx context.Context, d broker.Delivery) (bool, e
 	if err != nil {
 		return false, err
 	}
-	switch _, err := st.GetLastMsgForSubject(ctx, d.Subject); {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return false, nil
-	default:
-		return false, problem("look for "+d.Subject, err)
-	}
+	f, err := t.reader.lastOf(ctx, st.CachedInfo().Config.Name, d.Subject)
+	return f != nil, problem("look for "+d.Subject, err)
 }
