@@ -1,8 +1,10 @@
 package cockroach
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -144,5 +146,10 @@ func (l *loader) histories(ctx context.Context, found map[string]*sqlrow.Instanc
 		e.Data = nil
 		return nil
 	})
+	// CockroachDB ignores the ORDER BY of a subquery that has no LIMIT
+	// (https://github.com/cockroachdb/cockroach/issues/57163).
+	for _, rows := range out {
+		slices.SortFunc(rows, func(a, b sqlrow.EventRow) int { return cmp.Compare(a.Event, b.Event) })
+	}
 	return out, err
 }
