@@ -12,7 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/history/internal/sqljobs"
 )
 
 // Statements are those that make the tables on PostgreSQL, the table of versions first.
@@ -24,6 +26,11 @@ func Statements() []string {
 		}
 	}
 	return all
+}
+
+// QueuesForCockroachDB are the queues of a store with the statements that CockroachDB gets.
+func QueuesForCockroachDB(s *Store, clock func() time.Time) jobs.Store {
+	return sqljobs.NewQueues(cockroachdb.queueDialect(), s.db, clock)
 }
 
 // HoldAgainAfter changes, for a test, after what time the row of versions is held anew.

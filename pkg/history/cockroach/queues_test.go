@@ -18,6 +18,22 @@ func TestQueues(t *testing.T) {
 	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(tb, cockroach.Migrated.Database(tb)) })
 }
 
+// TestQueuesWithStatementsForCockroachDB executes the statements that CockroachDB gets on
+// PostgreSQL.
+func TestQueuesWithStatementsForCockroachDB(t *testing.T) {
+	t.Parallel()
+	pgtest.Need(t)
+	jobstest.Run(t, func(tb testing.TB) *jobstest.Database {
+		address := cockroach.Migrated.Database(tb)
+		db := queuesAt(tb, address)
+		db.Open = func(tb testing.TB, now func() time.Time) (jobs.Store, func()) {
+			s := openStore(tb, address, cockroach.Options{Now: now})
+			return cockroach.QueuesForCockroachDB(s, now), func() { s.Close() }
+		}
+		return db
+	})
+}
+
 func TestQueuesOnCockroachDB(t *testing.T) {
 	server := needServer(t)
 	jobstest.Run(t, func(tb testing.TB) *jobstest.Database { return queuesAt(tb, ownDatabase(tb, server)) })

@@ -183,6 +183,15 @@ func (f flavour) String() string {
 var dialect = sqlrow.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE",
 	Clock: "clock_timestamp()"}
 
+// queueDialect is how one of the databases differs in the statements of queues.
+func (f flavour) queueDialect() sqlrow.Dialect {
+	d := dialect
+	// CockroachDB executes a subquery before it scans, and does not bound the scan by the result
+	// (https://github.com/cockroachdb/cockroach/issues/93829).
+	d.ReadFirst = f == cockroachdb
+	return d
+}
+
 // Open connects to the database at an address like
 // postgres://user@host:26257/rondo?sslmode=verify-full, as pgx reads them, and brings its tables up
 // to date or checks them.
@@ -242,7 +251,7 @@ func newStore(db *database, marks *marks, options Options, clock func() time.Tim
 		outbox:    &outbox{db, marks, options.Now},
 		wakes:     &wakes{db, marks},
 		db:        db,
-		queues:    sqljobs.NewQueues(dialect, db, clock),
+		queues:    sqljobs.NewQueues(db.flavour.queueDialect(), db, clock),
 	}
 }
 

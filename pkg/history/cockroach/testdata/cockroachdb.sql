@@ -383,13 +383,7 @@ SELECT size FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND pos
 ----
 SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
-DELETE FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
-		SELECT position FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
-----
 DELETE FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4
-----
-UPDATE rondo_jobs SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
-		SELECT position FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4) AS first) RETURNING id, priority, position, attempts, pushed_at, ready_at, trace, item
 ----
 UPDATE rondo_jobs SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SELECT CAST($5 AS INT8) AS low, CAST($6 AS INT8) AS high, CAST($7 AS INT8) AS lock UNION ALL SELECT CAST($8 AS INT8) AS low, CAST($9 AS INT8) AS high, CAST($10 AS INT8) AS lock) AS r
 		WHERE queue = $1 AND place = 0 AND rank = $2 AND position BETWEEN $3 AND $4 AND position BETWEEN r.low AND r.high

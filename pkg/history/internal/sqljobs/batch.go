@@ -118,7 +118,7 @@ func (i *jobWriter) Add(item jobs.Job, due time.Time) error {
 
 // Take implements [jobs.Jobs].
 func (i *jobWriter) Take(priority int, from int64, count int) ([]jobs.Job, error) {
-	if i.ahead.alone() {
+	if i.ahead.alone() && !i.d.ReadFirst {
 		return i.front(takeJobs, priority, from, count)
 	}
 	return i.move(priority, from, count, 0)
@@ -126,7 +126,7 @@ func (i *jobWriter) Take(priority int, from int64, count int) ([]jobs.Job, error
 
 // Hold implements [jobs.Jobs].
 func (i *jobWriter) Hold(priority int, from int64, count int, lock int64) ([]jobs.Job, error) {
-	if i.ahead.alone() {
+	if i.ahead.alone() && !i.d.ReadFirst {
 		return i.front(holdJobs, priority, from, count, lock)
 	}
 	return i.move(priority, from, count, lock)

@@ -94,11 +94,17 @@ func Statements(d sqlrow.Dialect) []string {
 		text, _ := listed(d, "", statement, []string{"", ""})
 		return text
 	}
+	var front []string
+	if !d.ReadFirst {
+		front = []string{takeJobs, holdJobs}
+	}
 	return slices.Concat([]string{
 		fmt.Sprintf(readQueue, "") + d.Lock, newQueue, dropNewQueue, saveQueue,
 		fmt.Sprintf(readQueue, ", clock_timestamp()"),
 		fmt.Sprintf(listQueues, "") + pageOfQueues, fmt.Sprintf(listQueues, "") + startingQueues,
-		addItem, oldestJob, sizesOfJobs, readyJobs, takeJobs, takeRange, holdJobs, hold, of(dropJobs),
+		addItem, oldestJob, sizesOfJobs, readyJobs,
+	}, front, []string{
+		takeRange, hold, of(dropJobs),
 		of(fmt.Sprintf(moveJobs, 2, 1)), returnJobs, dueJobs, readyJob, deadJobs, deadPlaces, deadJob,
 		reviveJob, removeJobs,
 		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey,

@@ -58,6 +58,9 @@ type Dialect struct {
 	// Clock is the time on the clock of the database, as an expression. It is empty where the
 	// database has the clock of this process.
 	Clock string
+	// ReadFirst says that jobs are read before they are taken: a bound from a subquery does not
+	// keep the database from reading all rows behind that bound.
+	ReadFirst bool
 	// Exclusive says that only one process can write to the database at a time.
 	Exclusive bool
 }
