@@ -314,44 +314,59 @@ func (k *Keeper) recovered(ctx context.Context) (bool, error) {
 const beginsWithin = time.Minute
 
 // lost returns the last moment at which the broker had everything, as far as the database knows: it
-// may have been away since, for as long as no turn was taken.
-func (k *Keeper) lost(ctx context.Context) (time.Time, error) {
-	value, err := k.broker.Get(ctx, broker.KeyRecovered)
+// may have been away since, for as long as no turn was taken. It also returns the value of the flag
+// recovered with that moment.
+func (k *Keeper) lost(ctx context.Context) (at time.Time, value string, err error) {
+	is, err := k.broker.Get(ctx, broker.KeyRecovered)
 	if err != nil {
-		return time.Time{}, err
+		return at, "", err
 	}
-	if at, _, ok := parseLost(value); ok {
-		return at, nil
+	if at, _, ok := parseLost(is); ok {
+		return at, string(is), nil
 	}
 	before := time.Now().Add(-beginsWithin)
-	at, err := k.store.LastUpdate(ctx, before)
-	if err != nil {
-		return at, err
+	if at, err = k.store.LastUpdate(ctx, before); err != nil {
+		return at, "", err
 	}
 	if at.IsZero() {
 		at = before
 	}
-	return at, k.setLost(ctx, at)
+	value = lostAt(at, false)
+	return at, value, k.setFlag(ctx, value)
 }
 
 // LostSince has the missing messages published, as if the broker had lost something at a moment. A
-// recovery that has begun goes on with the earlier moment.
+// recovery that has begun is repeated, from the earlier moment on.
 func (k *Keeper) LostSince(ctx context.Context, since time.Time) error {
+	return k.lostSince(ctx, since, false)
+}
+
+func (k *Keeper) lostSince(ctx context.Context, since time.Time, isAsked bool) error {
 	value, err := k.broker.Get(ctx, broker.KeyRecovered)
 	if err != nil {
 		return err
 	}
-	if at, _, ok := parseLost(value); ok && at.Before(since) {
-		return nil
-	}
 	if value == nil {
 		return nil // it has lost everything, and a recovery finds out since when
 	}
-	return k.setLost(ctx, since)
+	if at, wasAsked, ok := parseLost(value); ok && at.Before(since) {
+		// The value must change, so that the recovery that has begun does not end with it.
+		return k.setFlag(ctx, lostAt(at.Add(-1), wasAsked))
+	}
+	return k.setFlag(ctx, lostAt(since, isAsked))
 }
 
-func (k *Keeper) setLost(ctx context.Context, at time.Time) error {
-	return k.broker.Put(ctx, broker.KeyRecovered, []byte(at.UTC().Format(time.RFC3339Nano)), 0)
+func (k *Keeper) setFlag(ctx context.Context, value string) error {
+	return k.broker.Put(ctx, broker.KeyRecovered, []byte(value), 0)
+}
+
+// lostAt is the value of the flag recovered with the moment of a loss.
+func lostAt(at time.Time, isAsked bool) string {
+	value := at.UTC().Format(time.RFC3339Nano)
+	if isAsked {
+		value += asked
+	}
+	return value
 }
 
 // asked is behind the moment of a loss if a user has asked for the recovery, and nothing may be
@@ -368,7 +383,7 @@ func parseLost(value []byte) (at time.Time, wasAsked, ok bool) {
 // setRecovered sets the flag that the broker has everything. It has no TTL, so that it lasts as
 // long as the streams.
 func (k *Keeper) setRecovered(ctx context.Context) error {
-	return k.broker.Put(ctx, broker.KeyRecovered, []byte(recoveredValue), 0)
+	return k.setFlag(ctx, recoveredValue)
 }
 
 // Begin sets the flag recovered if the database has no instances: such a broker has lost nothing.
@@ -384,13 +399,12 @@ func (k *Keeper) Begin(ctx context.Context) error {
 	return k.setRecovered(ctx)
 }
 
-// RecoverSoon resets the flag recovered, as if the broker had lost something now: the next
-// orchestrator that checks the flag publishes the missing messages. It returns within what time
-// that is.
+// RecoverSoon resets the flag recovered, as if the broker had lost something now, or keeps the
+// moment of an earlier loss: the next orchestrator that checks the flag publishes the missing
+// messages. It returns within what time that is.
 func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err error) {
 	k.log.Info("somebody asks to look whether the broker has all that it should have")
-	value := time.Now().UTC().Format(time.RFC3339Nano) + asked
-	return k.config.Every, k.broker.Put(ctx, broker.KeyRecovered, []byte(value), 0)
+	return k.config.Every, k.lostSince(ctx, time.Now(), true)
 }
 
 // recover publishes to a broker that has lost everything the messages that it should have. A new
@@ -414,11 +428,7 @@ func (k *Keeper) recover(ctx context.Context) error {
 		if recovered, err := k.recovered(ctx); err != nil || recovered {
 			return err // another one has just done it
 		}
-		lost, err := k.lost(ctx)
-		if err != nil {
-			return err
-		}
-		value, err := k.broker.Get(ctx, broker.KeyRecovered)
+		lost, value, err := k.lost(ctx)
 		if err != nil {
 			return err
 		}
@@ -426,12 +436,15 @@ func (k *Keeper) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, wasAsked, _ := parseLost(value); wasAsked {
+		if _, wasAsked, _ := parseLost([]byte(value)); wasAsked {
 			k.log.Info("the messages for which running instances wait were published again, as a user has asked",
 				"instances", healed.Instances, "messages", healed.Messages)
 		} else if healed.Messages > 0 {
 			k.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances",
 				healed.Instances, "messages", healed.Messages)
+		}
+		if now, err := k.broker.Get(ctx, broker.KeyRecovered); err != nil || string(now) != value {
+			return err // more was lost meanwhile, perhaps of what this recovery had found: the next one looks again
 		}
 		return k.setRecovered(ctx)
 	})(ctx)

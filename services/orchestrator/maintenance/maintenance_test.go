@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/outbox"
 )
 
 // flagBroker is a broker whose flag recovered cannot be read at first.
@@ -73,7 +76,7 @@ func TestAnAskedRecoveryIsNotALoss(t *testing.T) {
 		if at, wasAsked, ok := parseLost(b.value); !ok || wasAsked != want || at.IsZero() {
 			t.Errorf("%q is read as %v, asked: %t, %t", b.value, at, wasAsked, ok)
 		}
-		if at, err := k.lost(t.Context()); err != nil || at.IsZero() {
+		if at, _, err := k.lost(t.Context()); err != nil || at.IsZero() {
 			t.Errorf("got %v, %v", at, err)
 		}
 	}
@@ -89,4 +92,70 @@ func TestAnAskedRecoveryIsNotALoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	asks(false)
+}
+
+func (b *valueBroker) Acquire(_ context.Context, _, owner string) (string, error) { return owner, nil }
+
+func (b *valueBroker) Release(context.Context, string, string) error { return nil }
+
+// busyStore is a store without instances. Something happens while a recovery reads it.
+type busyStore struct {
+	history.Store
+	last      time.Time // turn
+	meanwhile func()
+}
+
+func (s *busyStore) List(context.Context, history.Filter, history.Page) (history.InstanceList, error) {
+	s.meanwhile()
+	s.meanwhile = func() {}
+	return history.InstanceList{}, nil
+}
+
+func (s *busyStore) LastUpdate(context.Context, time.Time) (time.Time, error) { return s.last, nil }
+
+// A recovery may have found what the broker loses, or what a user asks for, while it runs. So
+// another one follows.
+func TestALossDuringARecoveryIsRecovered(t *testing.T) {
+	began := time.Now().Add(-time.Hour).UTC()
+	ask := func(k *Keeper) {
+		if _, err := k.RecoverSoon(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for what, c := range map[string]struct {
+		value     string // of the flag, before the recovery
+		meanwhile func(k *Keeper, b *valueBroker)
+		done      bool
+	}{
+		"nothing happens":           {lostAt(began, false), func(*Keeper, *valueBroker) {}, true},
+		"everything is lost":        {lostAt(began, false), func(_ *Keeper, b *valueBroker) { b.value = nil }, false},
+		"a user asks":               {lostAt(began, false), func(k *Keeper, _ *valueBroker) { ask(k) }, false},
+		"a user asks a second time": {lostAt(began, true), func(k *Keeper, _ *valueBroker) { ask(k) }, false},
+		"the latest messages are lost": {lostAt(began, false), func(k *Keeper, _ *valueBroker) {
+			if err := k.LostSince(t.Context(), time.Now()); err != nil {
+				t.Error(err)
+			}
+		}, false},
+	} {
+		b, s := &valueBroker{value: []byte(c.value)}, &busyStore{last: began}
+		log := slog.New(slog.DiscardHandler)
+		k := &Keeper{broker: b, store: s, log: log, healer: outbox.Healer{Broker: b, Store: s, Log: log},
+			config: Config{By: "me", Background: func(f func(context.Context)) { f(t.Context()) }}}
+		s.meanwhile = func() { c.meanwhile(k, b) }
+		if err := k.recover(t.Context()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if done := string(b.value) == recoveredValue; done != c.done {
+			t.Errorf("%s: the flag is %q after the recovery", what, b.value)
+		}
+		if c.done {
+			continue
+		}
+		if at, _, err := k.lost(t.Context()); err != nil || at.After(began) {
+			t.Errorf("%s: the next recovery begins at %v, %v; want %v", what, at, err, began)
+		}
+		if err := k.recover(t.Context()); err != nil || string(b.value) != recoveredValue {
+			t.Errorf("%s: the flag is %q after the second recovery, %v", what, b.value, err)
+		}
+	}
 }
