@@ -208,6 +208,7 @@ func (c Config) options() ([]nats.Option, error) {
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.Timeout(c.Timeout), nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.RetryOnFailedConnect(false),
+		nats.IgnoreAuthErrorAbort(), // servers may refuse a login while users or accounts are changed
 		nats.ReconnectBufSize(16 << 20),
 	}
 	switch {
