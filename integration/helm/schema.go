@@ -297,7 +297,8 @@ func workloadValues() props {
 			"liveness": probe("/livez"), "readiness": probe("/readyz")}),
 		"autoscaling": autoscalingValues(),
 		"terminationGracePeriodSeconds": schema{"description": "How long the end of a Pod may take. If nobody says " +
-			"it, grace with 10 seconds more for orchestrators, grace and cancel-grace with 15 more for workers",
+			"it, shutdown-timeout with 10 seconds more for orchestrators, shutdown-timeout and cancel-grace with 15 " +
+			"more for workers",
 			"type": []any{"integer", "null"}, "minimum": 1},
 		"resources": free("Requests and limits"),
 	}
