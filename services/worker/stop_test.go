@@ -461,3 +461,29 @@ func TestAWorkerRunsOnce(t *testing.T) {
 		t.Error("it runs again")
 	}
 }
+
+// deafBus is a connection over which no answer to the release of a session comes.
+type deafBus struct{ *natsbroker.Bus }
+
+func (b deafBus) Release(ctx context.Context, _, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A worker with sessions ends in its time although NATS does not answer: its activities are told to
+// stop, before its sessions are released.
+func TestADrainDoesNotWaitForSessions(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	calls := make(chan call, 1)
+	r := w.startOn(deafBus{w.connect()}, worker.Config{CancelGrace: patience}, echoing(), obedient(block, calls))
+	w.send("i", events.Task{Activity: "echo", Session: "s", Input: codec.Payload(`"x"`)})
+	w.done()
+	w.send("j", events.Task{Activity: "block", Input: codec.Payload(`"x"`)})
+	c := receive(t, calls, "the activity is called")
+	r.stop()
+	receive(t, c.ctx.Done(), "the activity is told to stop")
+	if err := r.ended(t); err != nil {
+		t.Error(err)
+	}
+}

@@ -252,13 +252,19 @@ func (r *run) drain(stops []func()) error {
 	r.stopTaking()
 	r.slots.close()
 	r.takers.Wait()
-	r.sessions.leaveIdle(r.publishing)
+	var leaving sync.WaitGroup
+	leaving.Go(func() { // the broker may not answer, and the activities' time is running
+		ctx, cancel := context.WithTimeout(r.publishing, publishFor)
+		defer cancel()
+		r.sessions.leaveIdle(ctx)
+	})
 	if !r.held.waitEmpty(r.config.ShutdownTimeout) {
 		for _, a := range r.held.all() {
 			r.executor.stop(a, stopping, r.config.CancelGrace)
 		}
 		r.held.waitEmpty(r.config.CancelGrace + time.Second)
 	}
+	leaving.Wait()
 	r.end(stops)
 	stuck := r.held.stuckOnes()
 	r.log.Info("worker: has ended", "running", len(stuck))
