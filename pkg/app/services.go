@@ -87,7 +87,8 @@ func (a *App) newOrchestrator(b *natsbroker.Bus, store opened) (group, jobs.Stor
 	}
 	beside, queues, err := a.bridges(b, o, store.Queues())
 	run := func(ctx context.Context) error { return a.named(o.Run(ctx)) }
-	return append(group{{name: "orchestrator", id: o.ID(), run: run, live: o.Live, ready: o.Ready}}, beside...),
+	live := func() error { return errors.Join(b.Closed(), o.Live()) }
+	return append(group{{name: "orchestrator", id: o.ID(), run: run, live: live, ready: o.Ready}}, beside...),
 		queues, err
 }
 
@@ -99,7 +100,8 @@ func (a *App) newWorker(b *natsbroker.Bus) (service, error) {
 	if err != nil {
 		return service{}, err
 	}
-	return service{name: "worker", id: w.ID(), run: w.Run, live: w.Live, ready: func(context.Context) error {
+	live := func() error { return errors.Join(b.Closed(), w.Live()) }
+	return service{name: "worker", id: w.ID(), run: w.Run, live: live, ready: func(context.Context) error {
 		return errors.Join(b.Connected(), w.Ready())
 	}}, nil
 }

@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type conn struct {
 	events  happened
 	hooks   hooks
 	direct  directLimits
+	gaveUp  atomic.Pointer[error] // why the client does not connect again; nil: it does
 
 	ctx         context.Context // ends with the connection
 	stop        context.CancelFunc
@@ -101,19 +103,18 @@ func (c *conn) dial(ctx context.Context, config Config) error {
 			return problem("connect to "+withoutPassword(urls), explainDial(err))
 		}
 	}
-	if err = c.mayHear(ctx); err != nil {
-		c.nc.Close()
-		return err
+	if err = c.mayHear(ctx); err == nil {
+		c.js, err = c.newJetStream(config, settings)
+		err = problem("JetStream", err)
 	}
-	if c.js, err = c.newJetStream(config, settings); err != nil {
-		c.nc.Close()
-		return problem("JetStream", err)
+	if err == nil {
+		err = problem("connect", ctx.Err())
 	}
-	if err := ctx.Err(); err != nil {
+	if err != nil {
+		c.stop()
 		c.nc.Close()
-		return problem("connect", err)
 	}
-	return nil
+	return err
 }
 
 // mayHear returns an error if the servers do not let this user subscribe to responses, without
@@ -200,7 +201,25 @@ func (c *conn) handlers() []nats.Option {
 			}
 			c.log.Warn("NATS: an error", "subject", subject, "error", err)
 		}),
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			if c.ctx.Err() == nil { // otherwise this process has closed it
+				err := fmt.Errorf("the client of NATS does not connect again: %w", cmp.Or(nc.LastError(),
+					nats.ErrConnectionClosed))
+				c.gaveUp.Store(&err)
+				c.log.Error("NATS: the connection is closed for good; this process must be restarted", "error", err)
+			}
+		}),
 	}
+}
+
+// Closed returns an error if the client has closed the connection and will not connect again. It
+// does so after some errors of the servers, such as the one for a message that exceeds a
+// max_payload that was lowered meanwhile. Closed does not wait for a write that is in progress.
+func (c *conn) Closed() error {
+	if err := c.gaveUp.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Server describes the connected server and its version, for operators.
