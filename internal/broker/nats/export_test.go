@@ -34,6 +34,15 @@ func (b *Bus) StillThere(ctx context.Context, partition int, from, upTo uint64) 
 	return b.inbox.reader.stillThere(ctx, fromClients, partition, from, upTo)
 }
 
+// NextOf returns the place of the next message of an instance, by the last word of its subjects.
+func (b *Bus) NextOf(ctx context.Context, partition int, word string, from uint64) (place uint64, err error) {
+	f, err := b.inbox.reader.next(ctx, b.instanceFilter(fromClients, partition, word), from)
+	if f != nil {
+		place = f.Sequence
+	}
+	return place, err
+}
+
 // Offered counts the partitions whose results may be delivered directly.
 func (b *Bus) Offered() int {
 	results := b.inbox.results

@@ -255,8 +255,10 @@ func (n *names) canTake(subject string) error {
 	if verb == string(events.VerbTask) && words != 3 {
 		want = 5
 	}
+	// The API of JetStream is JSON, and no index of a stream has subjects with a DEL: NATS may
+	// neither deliver nor find such a message.
 	if words != want || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") || strings.Contains(rest, "..") ||
-		strings.ContainsAny(rest, "*> \t\r\n") || !utf8.ValidString(rest) { // the API of JetStream is JSON
+		strings.ContainsAny(rest, "*> \t\r\n\x7f") || !utf8.ValidString(rest) {
 		return errNoStream
 	}
 	return nil

@@ -198,6 +198,58 @@ func TestOddSubjectsHoldUpNoDelayedMessages(t *testing.T) {
 	stop()
 }
 
+// A delayed start waits for the messages of its instance that were stored before it was due. The
+// stream tells the next one, however odd the instance's name is: otherwise the receiver would ask
+// for it again and again, and timers of others would wait meanwhile.
+func TestOddSubjectsHoldUpNoTimers(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	b := made(t, s, "shop-setup", "rondo")
+	if err := b.SetPartitions(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, b)
+	client, js := newRawClient(t, s, "shop-client"), rawJetStreamAs(t, s, "shop-setup")
+	o := asOrchestrator(t, s)
+	for _, name := range []string{"\x01", "\a", `"`, `\`, "<", "\u00ad", "\U000e0001"} {
+		client.publish("rondo.start.o."+name, "NATS/1.0\r\n\r\n", "")
+		want := streamInfo(t, t.Context(), js, "RONDO").State.LastSeq
+		if place, err := o.NextOf(t.Context(), 0, name, 1); err != nil || place != want {
+			t.Errorf("the next message of %q is at %d, %v; want %d", name, place, err, want)
+		}
+	}
+}
+
+// A client delays a start of an instance with a DEL in its name. NATS has no index of such
+// subjects: it would not deliver the start when it is due, and keep it for ever among the delayed
+// messages.
+func TestSubjectsWithoutIndexAreNotDelayed(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	b := made(t, s, "shop-setup", "rondo")
+	if err := b.SetPartitions(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, b)
+	client := newRawClient(t, s, "shop-client")
+	// NATS delivers one that lies between others.
+	client.publish("rondo.start.o.first", "NATS/1.0\r\n\r\n", "")
+	client.publish("rondo.start.o.\x7f", notBefore(time.Hour), "")
+	client.publish("rondo.start.o.last", "NATS/1.0\r\n\r\n", "")
+	came, stop := receive(t, asOrchestrator(t, s))
+	defer stop()
+	for _, want := range []string{"rondo.start.o.first", "rondo.start.o.\x7f", "rondo.start.o.last"} {
+		select {
+		case d := <-came:
+			if d.Subject != want || !d.NotBefore.IsZero() {
+				t.Errorf("%q comes, not before %v; want %q at once", d.Subject, d.NotBefore, want)
+			}
+		case <-time.After(longEnough):
+			t.Fatalf("%q does not come", want)
+		}
+	}
+}
+
 // A worker stores dead letters that look like other answers of NATS, with the shipped permissions.
 // An operator sees each under its number, and removes the one that it means.
 func TestForgedDeadLettersAreRead(t *testing.T) {

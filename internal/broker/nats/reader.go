@@ -57,7 +57,11 @@ func (f *found) header() (nats.Header, error) {
 func (r *reader) next(ctx context.Context, filter string, from uint64) (*found, error) {
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter)
+	subject, err := json.Marshal(filter) // a client may choose any bytes
+	if err != nil {
+		return nil, err
+	}
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%s}`, from, subject)
 	if r.replicas != 1 { // another replica may not have the newest messages yet
 		return r.askLeader(ctx, r.names.inbox, request)
 	}
