@@ -294,7 +294,7 @@ func largeErrors(t *testing.T, db *Database) {
 }
 
 // largeAttributes shows that an instance may have as many attributes as there may be, and can be
-// found by each, and by none of them when it is deleted.
+// found by each, and by none of them when it is deleted. A filter with more finds nothing.
 func largeAttributes(t *testing.T, db *Database) {
 	s, a := open(t, db), NewActor("a")
 	attributes := make(map[string]string)
@@ -315,4 +315,15 @@ func largeAttributes(t *testing.T, db *Database) {
 	count(1)
 	s.delete("a")
 	count(0)
+	for i := range 40_000 {
+		attributes[fmt.Sprint(i)] = "v"
+	}
+	n, err := s.Count(s.ctx(), history.Filter{Attributes: attributes}, 0)
+	if err != nil || n != 0 {
+		t.Errorf("%d instances have %d attributes (%v)", n, len(attributes), err)
+	}
+	l, err := s.List(s.ctx(), history.Filter{Attributes: attributes}, history.Page{})
+	if err != nil || len(l.Instances) > 0 || l.Next != "" {
+		t.Errorf("%d instances have %d attributes (%v)", len(l.Instances), len(attributes), err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/sqlrow"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -33,6 +34,9 @@ func normal(f history.Filter) (history.Filter, bool) {
 		if !sqlrow.Storable(s) {
 			return f, false
 		}
+	}
+	if len(f.Attributes) > events.MaxAttributes { // no instance has so many, and each is a part of the statement
+		return f, false
 	}
 	for name, value := range f.Attributes {
 		if !sqlrow.Storable(name) || !sqlrow.Storable(value) {
