@@ -188,6 +188,9 @@ func (l *loop) arrive(i *item) {
 		return
 	}
 	l.held.add(i)
+	if i.quarantined { // only now can firstBlocked tell the first message of its instance
+		l.settler.quarantine.add(i)
+	}
 	e := l.table.obtain(i.message.Instance)
 	e.partition, e.foreign = i.delivery.Partition, i.handed
 	if !l.marks.holds(e, i) {

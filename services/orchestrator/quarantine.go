@@ -41,10 +41,8 @@ func attemptsKey(d broker.Delivery) string { return broker.KeyAttempts + d.ID() 
 
 func (s *quarantine) add(i *item) {
 	s.mu.Lock()
-	if !i.settled { // the loop had it before
-		s.queue = append(s.queue, i)
-		s.known[i] = 0
-	}
+	s.queue = append(s.queue, i)
+	s.known[i] = 0
 	s.mu.Unlock()
 	s.more.Set()
 }

@@ -89,10 +89,6 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 	case <-ctx.Done():
 		i.free()
 		d.Hold.Nak(0)
-		return
-	}
-	if i.quarantined {
-		r.quarantine.add(i)
 	}
 }
 
