@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a test waits for something that is sure to come.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 // Start starts a server that ends with the test. It listens on a free port of 127.0.0.1, the same
 // one when it is restarted.

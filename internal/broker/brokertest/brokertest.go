@@ -70,7 +70,7 @@ type Bus interface {
 
 const (
 	// patience is how long a test waits for an event that is sure to happen.
-	patience = 5 * time.Minute
+	patience = 15 * time.Minute
 	// soon limits an operation that should happen at once: a test that waits longer hangs.
 	soon = patience
 	// short is a wait that a test can afford. A test must not depend on a wait of long: it is

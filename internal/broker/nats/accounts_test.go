@@ -125,7 +125,7 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 	}
 	next := func() *nats.Msg {
 		t.Helper()
-		m, err := came.NextMsg(time.Minute)
+		m, err := came.NextMsg(longEnough)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 	pull(queue, 1, `"no_wait":true`)
 	status("404", "no messages")
 	pull("w_gpu_none", 1, `"no_wait":true`)
-	if m, err := came.NextMsg(time.Minute); !errors.Is(err, nats.ErrNoResponders) {
+	if m, err := came.NextMsg(longEnough); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("came %+v, %v", m, err)
 	}
 	pull(queue, 1, `"expires":100000000`)

@@ -33,7 +33,7 @@ func (w *directRoutes) overhear(back string) *overheard {
 	w.t.Cleanup(nc.Close)
 	_, err = nc.ChanSubscribe(back, o.came)
 	w.must(err)
-	w.must(nc.Flush())
+	w.must(nc.FlushTimeout(longEnough))
 	return o
 }
 
@@ -63,7 +63,7 @@ func (w *directRoutes) inPlaceOf(name string, answer func(m *nats.Msg) string) (
 	back = "rondo.direct.result.to." + name
 	_, err = nc.Subscribe(back, func(m *nats.Msg) { _ = m.Respond([]byte(answer(m))) })
 	w.must(err)
-	w.must(nc.Flush())
+	w.must(nc.FlushTimeout(longEnough))
 	return back
 }
 
@@ -360,7 +360,7 @@ func TestUnhandledResultsAreBounded(t *testing.T) {
 		}
 		w.must(nc.PublishMsg(m))
 	}
-	w.must(nc.Flush())
+	w.must(nc.FlushTimeout(longEnough))
 	var lost int
 	natstest.Eventually(t, "some are dropped", func() bool {
 		lost, err = dropped()

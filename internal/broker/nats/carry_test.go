@@ -71,7 +71,7 @@ func TestADelayedStartIsItsOwn(t *testing.T) {
 				t.Error("its trace is lost")
 			}
 			delete(attacks, id)
-		case <-time.After(time.Minute):
+		case <-time.After(longEnough):
 			t.Fatalf("%v did not come; dead letters: %v", attacks, deadLetters(t, js, "RONDO_DEAD"))
 		}
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-const longEnough = 5 * time.Minute // how long a test waits for an event that must happen
+const longEnough = 15 * time.Minute // how long a test waits for an event that must happen
 
 // directRoutes is an orchestrator that publishes tasks and receives their results, and a worker
 // that executes them.

@@ -60,7 +60,7 @@ func TestOrderIsKeptBesideAReceiverThatHearsNothing(t *testing.T) {
 			if id := d.Header[events.HeaderMsgID][0]; !slices.Contains(got, id) {
 				got = append(got, id)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(longEnough):
 			t.Fatalf("came %v, and nothing more", got)
 		}
 	}

@@ -383,7 +383,7 @@ func (p *prober) answer() (reply, text string) {
 			text = noResponders
 		}
 		return m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], text
-	case <-time.After(time.Minute):
+	case <-time.After(longEnough):
 		p.t.Fatal("NATS does not answer")
 		return "", ""
 	}
@@ -469,7 +469,7 @@ func (p *prober) delayed() {
 				if waits[id] && strings.HasPrefix(a.subject, begin) {
 					arrived[id] = strings.ReplaceAll(a.what, id, "<id>")
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(longEnough):
 				p.t.Fatalf("of %v, only %v arrive", waits, arrived)
 			}
 		}
@@ -554,7 +554,7 @@ type arrival struct{ subject, what string }
 // arrivalsOf receives until the test ends, and acknowledges all messages but those of the victims.
 func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), longEnough)
 	came, ended := make(chan arrival, 1000), make(chan error, 1)
 	go func() {
 		ended <- b.Receive(ctx, 0, func(d broker.Delivery) {

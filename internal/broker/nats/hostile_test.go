@@ -211,7 +211,7 @@ func TestMessagesOfAnySizeArePassedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // up to 60 MiB on a slow machine
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough) // up to 60 MiB on a slow machine
 	defer cancel()
 	got := 0
 	err := b.Receive(ctx, 0, func(d broker.Delivery) {

@@ -100,7 +100,7 @@ func TestPartitionsAreAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	setPartitions(t, b, 6)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	for {
 		m, err := requests.NextMsgWithContext(ctx)
@@ -167,7 +167,7 @@ func TestFormerPartitionsWithoutConsumersAreDrained(t *testing.T) {
 	if err != nil || p.Count != 2 || !strings.HasPrefix(fmt.Sprint(p.Draining), "[2 3 4") { // 5 may be gone
 		t.Fatalf("there are %v, %v; want 2 and the former 2 to 4", p, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	came := make(chan string, 100)
 	for i := range 5 {

@@ -317,7 +317,7 @@ func TestClientsHearOfInstancesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, err := heard.NextMsg(20 * time.Second); err != nil || m.Subject != "rondo.notification.ended.o.i" {
+	if m, err := heard.NextMsg(longEnough); err != nil || m.Subject != "rondo.notification.ended.o.i" {
 		t.Errorf("heard %+v, %v", m, err)
 	}
 }
@@ -469,7 +469,7 @@ func TestWhereAnAcknowledgementGoes(t *testing.T) {
 			}
 			forged := make(map[string]bool)
 			for m := (*nats.Msg)(nil); m == nil || m.Subject != "that.is.all"; {
-				if m, err = heard.NextMsg(20 * time.Second); err != nil {
+				if m, err = heard.NextMsg(longEnough); err != nil {
 					t.Fatal(err)
 				}
 				for _, target := range targets {

@@ -229,7 +229,7 @@ func newArena(t *testing.T, file, tenant, user, inbox string, worker bool) *aren
 		return []byte("{}"), nil
 	})
 	must(err)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- a.orchestrator.Receive(ctx, 0, func(d broker.Delivery) {
@@ -333,7 +333,7 @@ func (a *arena) outcome(reply string, before map[string]string, heard bool) ([]s
 		a.t.Fatal(err)
 	}
 	for {
-		m, err := a.heard.NextMsg(time.Minute)
+		m, err := a.heard.NextMsg(longEnough)
 		if err != nil {
 			a.t.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 	checker, err := as("check", natsbroker.Use)
 	must(err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 	defer cancel()
 	// A client publishes a start, a delayed start, and requests.
 	must(client.Publish(ctx, events.Wire{Subject: "rondo.start.o.i"},

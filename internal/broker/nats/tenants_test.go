@@ -48,7 +48,7 @@ func settle(t *testing.T, s *embedded.Server, name, prefix, inbox string) *tenan
 func (x *tenant) live() {
 	t := x.t
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 	defer cancel()
 	must := func(err error) {
 		t.Helper()
@@ -175,7 +175,7 @@ func TestTenantsWithAccountsOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			m, err := sub.NextMsg(20 * time.Second)
+			m, err := sub.NextMsg(longEnough)
 			if err != nil {
 				t.Fatal(err)
 			}
