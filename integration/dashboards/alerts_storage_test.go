@@ -82,7 +82,7 @@ func storageAlerts() []alert {
 				anyOf(class, "permanent", "corrupt")) + " > 0",
 			summary:     "the database refuses {{ $labels.operation }}: {{ $labels.class }}",
 			description: "Trying again does not help: somebody must change something.",
-			means: "permanent: rights, the schema, a full disk, or a request that cannot be. corrupt: what is " +
+			means: "permanent: rights, the schema, or a request that cannot be. corrupt: what is " +
 				"stored cannot be read.",
 			because: "There should never be one.",
 			look:    []string{"storage-and-broker: Errors of the database"},
