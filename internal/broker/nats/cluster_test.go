@@ -3,9 +3,12 @@ package natsbroker_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -144,6 +147,54 @@ func TestManyMakeTheSameQueue(t *testing.T) {
 		}
 		all.Wait()
 	}
+}
+
+// TestAnInterruptedChangeOfPartitionsKeepsTheReplicas ends a process while it changes the number of
+// partitions, when the inbox has one replica. The next setup, or a process that receives, gives the
+// inbox its replicas again.
+func TestAnInterruptedChangeOfPartitionsKeepsTheReplicas(t *testing.T) {
+	t.Parallel()
+	if testing.Short() || racetest.On {
+		t.Skip("three servers are too much for the race detector; `make large` runs this")
+	}
+	servers := natstest.Cluster(t, 3)
+	changes := natstest.Connect(t, servers, natsbroker.Config{Partitions: 20, Replicas: 3})
+	js := rawJetStream(t, servers)
+	is := func(replicas int, key string) bool {
+		c := streamInfo(t, t.Context(), js, "RONDO").Config
+		return c.Replicas == replicas && c.Metadata["rondo.replicas"] == key
+	}
+	n := 20
+	interrupt := func() {
+		natstest.Eventually(t, "a change is interrupted", func() bool {
+			n--
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			sub, err := js.Conn().Subscribe("$JS.API.STREAM.UPDATE.RONDO", func(*nats.Msg) { cancel() })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Unsubscribe()
+			if err := js.Conn().Flush(); err != nil {
+				t.Fatal(err)
+			}
+			return changes.SetPartitions(ctx, n) != nil
+		})
+	}
+
+	interrupt()
+	natstest.Eventually(t, "the stream has one replica", func() bool { return is(1, "3") })
+	natstest.Connect(t, servers, natsbroker.Config{})
+	natstest.Eventually(t, "setup restores the replicas", func() bool { return is(3, "") })
+
+	receives := natstest.Connect(t, servers, natsbroker.Config{InboxAckWait: time.Second})
+	receives.ReconcileEvery(100 * time.Millisecond)
+	receiveAll(t, receives)
+	interrupt()
+	natstest.Eventually(t, "a receiver ends the change", func() bool {
+		c := streamInfo(t, t.Context(), js, "RONDO").Config
+		return c.Metadata["rondo.partitions"] == strconv.Itoa(n) && is(3, "")
+	})
 }
 
 // message makes one that can be told from all others.

@@ -131,7 +131,7 @@ func (in *inbox) Partitions(ctx context.Context) (broker.Partitions, error) {
 		}
 	}
 	for i, there := range have {
-		if i >= p.Count && !(in.settled(c) && in.dropDrained(ctx, i, there)) {
+		if i >= p.Count && !(in.plan.settled(c) && in.dropDrained(ctx, i, there)) {
 			p.Draining = append(p.Draining, i)
 		}
 	}
@@ -149,9 +149,9 @@ func (in *inbox) stream(ctx context.Context) (jetstream.Stream, error) {
 
 // settled reports whether all servers know the number of partitions of the stream: no message comes
 // into a former partition any more.
-func (in *inbox) settled(c jetstream.StreamConfig) bool {
+func (p *plan) settled(c jetstream.StreamConfig) bool {
 	changed, _ := time.Parse(time.RFC3339, c.Metadata[changedKey])
-	return time.Since(changed) > 2*in.plan.config.InboxAckWait
+	return time.Since(changed) > 2*p.config.InboxAckWait
 }
 
 // abandonedEvery is the interval at which a process looks for messages in former partitions without
@@ -220,7 +220,7 @@ func (in *inbox) dropDrained(ctx context.Context, partition int, there []lane) b
 	}
 	// Another process may have raised the number of partitions meanwhile, and need the consumers.
 	st, err := in.js.Stream(ctx, in.names.inbox)
-	if err != nil || partition < partitionsOf(st.CachedInfo().Config) || !in.settled(st.CachedInfo().Config) {
+	if err != nil || partition < partitionsOf(st.CachedInfo().Config) || !in.plan.settled(st.CachedInfo().Config) {
 		return false
 	}
 	for _, l := range there {

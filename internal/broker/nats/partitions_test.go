@@ -117,12 +117,12 @@ func TestPartitionsAreAnnounced(t *testing.T) {
 		if err := json.Unmarshal(m.Data, &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Metadata[mostKey] != "6" || partitionsOf(c) == 6 || b.inbox.settled(c) {
+		if c.Metadata[mostKey] != "6" || partitionsOf(c) == 6 || b.inbox.plan.settled(c) {
 			t.Errorf("the announcement is %d partitions, %v", partitionsOf(c), c.Metadata)
 		}
 		break
 	}
-	if c := infoOf(t, b); partitionsOf(c) != 6 || most(c) != 6 || b.inbox.settled(c) {
+	if c := infoOf(t, b); partitionsOf(c) != 6 || most(c) != 6 || b.inbox.plan.settled(c) {
 		t.Errorf("in the end there are %d partitions, %v", partitionsOf(c), c.Metadata)
 	}
 }

@@ -298,13 +298,21 @@ func (c *comparison) stream(ctx context.Context, want jetstream.StreamConfig) (s
 	if lost {
 		differs = append(differs, "its bound in bytes is gone")
 	}
+	interrupted := replicasBefore(have) > 0 && c.plan.settled(have)
+	if interrupted {
+		differs = append(differs, fmt.Sprintf("it has one of %d replicas, because a change of the number of "+
+			"partitions was interrupted", replicasBefore(have)))
+	}
 	state := judge(have.Metadata[madeKey], fingerprint(have), made)
-	if len(differs) == 0 || state == intact && !lost {
+	if len(differs) == 0 || state == intact && !lost && !interrupted {
 		return st
 	}
 	var repair func(context.Context) error
-	if state == ours || lost {
+	switch {
+	case state == ours || lost:
 		repair = c.may(func(ctx context.Context) error { return c.repairStream(ctx, want) })
+	case state == intact: // it may have other settings, which stay
+		repair = c.may(func(ctx context.Context) error { return c.restoreReplicas(ctx, want.Name) })
 	}
 	c.note(part, strings.Join(differs, "; "), !mild(want.Name == c.names.dead, differs), repair)
 	return st
@@ -335,10 +343,31 @@ func (r *reconciler) repairStream(ctx context.Context, want jetstream.StreamConf
 	return errors.Join(s.errs...)
 }
 
+// restoreReplicas gives a stream the replicas that it had before an interrupted change.
+func (r *reconciler) restoreReplicas(ctx context.Context, name string) error {
+	r.mending.Lock()
+	defer r.mending.Unlock()
+	st, err := r.streamCalled(ctx, name)
+	if err != nil {
+		return err
+	}
+	have := st.CachedInfo().Config
+	n := replicasBefore(have)
+	if n == 0 || !r.plan.settled(have) { // another process has restored them, or changes the stream
+		return nil
+	}
+	c := have
+	c.Replicas, c.Metadata = n, userMetadata(have.Metadata)
+	delete(c.Metadata, replicasKey)
+	s := setup{r: r.resources}
+	return s.update(ctx, have, c)
+}
+
 // mild reports whether a system works with the differences of a stream.
 func mild(isDead bool, differs []string) bool {
 	return !slices.ContainsFunc(differs, func(d string) bool {
 		return !strings.HasPrefix(d, "window for duplicates") && !strings.HasPrefix(d, "its bound") &&
+			!strings.HasPrefix(d, "it has one of") &&
 			!(isDead && (strings.HasPrefix(d, "age") || strings.HasPrefix(d, "maximum number")))
 	})
 }

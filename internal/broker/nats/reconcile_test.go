@@ -2,6 +2,7 @@ package natsbroker_test
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -107,6 +108,10 @@ func damages() []damage {
 			says: "transform is none"},
 		{part: "RONDO", stream: func(c *jetstream.StreamConfig) { c.MaxBytes = -1 }, says: "its bound in bytes is gone",
 			mild: true},
+		{part: "RONDO", stream: func(c *jetstream.StreamConfig) {
+			c.Metadata = maps.Clone(c.Metadata)
+			c.Metadata["rondo.replicas"] = "1"
+		}, says: "it has one of 1 replicas", mild: true},
 		{part: "RONDO", stream: func(c *jetstream.StreamConfig) { c.NoAck = true },
 			says: "storing without acknowledgements"},
 		{part: "RONDO_LATER", stream: func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] },

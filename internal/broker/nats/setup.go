@@ -214,11 +214,12 @@ func isOneServer(err error) bool {
 }
 
 // The metadata keys of a stream: the number of partitions, the largest number so far, when the
-// number changed, the prefix of the system, and the fingerprint of what setup made, which consumers
-// have, too.
+// number changed, the replicas that the stream has again after the change, the prefix of the
+// system, and the fingerprint of what setup made, which consumers have, too.
 const (
 	partitionsKey = "rondo.partitions"
 	mostKey       = "rondo.most-partitions"
+	replicasKey   = "rondo.replicas"
 	madeKey       = "rondo.made"
 	changedKey    = "rondo.changed"
 	prefixKey     = "rondo.prefix"
@@ -404,9 +405,12 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 	if have.Metadata[partitionsKey] != want.Metadata[partitionsKey] {
 		changing(c.Metadata, max(most(have), partitionsOf(want)))
 	}
-	differs := different(have, c)
 	verify := s.r.plan.config.Setup == Verify
-	if len(differs) == 0 && (verify || have.Metadata[madeKey] == c.Metadata[madeKey]) {
+	if n := replicasBefore(have); n > 0 && want.Replicas == 0 && !verify {
+		c.Replicas = n
+	}
+	differs := different(have, c)
+	if len(differs) == 0 && (verify || maps.Equal(userMetadata(have.Metadata), c.Metadata)) {
 		return st
 	}
 	if verify {
@@ -446,6 +450,7 @@ func merged(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 		c.Replicas = want.Replicas
 	}
 	c.Metadata = userMetadata(have.Metadata)
+	delete(c.Metadata, replicasKey)
 	maps.Copy(c.Metadata, want.Metadata)
 	return c
 }
@@ -479,55 +484,6 @@ func userMetadata(have map[string]string) map[string]string {
 		}
 	}
 	return out
-}
-
-// update changes a stream.
-//
-// Each replica of a stream applies the transform when it stores a message, and learns of another
-// transform at its own time. A message in flight at that moment would be in different partitions on
-// different replicas, and might never be delivered. So while the transform changes, the stream has
-// one replica.
-func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) error {
-	steps := []jetstream.StreamConfig{want}
-	if have.Replicas > 1 && destination(have) != destination(want) {
-		single, other := have, want
-		single.Replicas, other.Replicas, single.Metadata = 1, 1, want.Metadata
-		steps = []jetstream.StreamConfig{single, other, want}
-	}
-	for _, c := range steps {
-		err := s.r.askAgain(ctx, func(ctx context.Context) error {
-			_, err := s.r.js.UpdateStream(ctx, c)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if err := s.settled(ctx, c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// settled waits until a stream has the wanted number of replicas.
-func (s *setup) settled(ctx context.Context, c jetstream.StreamConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, settleFor)
-	defer cancel()
-	for {
-		st, err := s.r.js.Stream(ctx, c.Name)
-		if err == nil {
-			cluster := st.CachedInfo().Cluster
-			if cluster == nil || cluster.Leader != "" && len(cluster.Replicas) == c.Replicas-1 {
-				return nil
-			}
-		}
-		select {
-		case <-time.After(settleFor / 600):
-		case <-ctx.Done():
-			return errors.Join(errors.New("the servers have not agreed on the change yet; do it again"),
-				context.Cause(ctx), err)
-		}
-	}
 }
 
 // different lists the differences between a stream and the wanted one.
