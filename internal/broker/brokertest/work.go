@@ -213,17 +213,27 @@ func sharedQueue(t *T) {
 			}
 		})
 	}
-	for k := range 10 {
+	published := 0
+	publish := func() {
 		var messages []events.Wire
-		for i := range n / 10 {
-			messages = append(messages, work(a, q, fmt.Sprint(k, "-", i), ""))
+		for range n / 10 {
+			messages = append(messages, work(a, q, fmt.Sprint(published), ""))
+			published++
 		}
 		t.publish(a, messages...)
 	}
-	t.eventually("all work is taken", func() bool {
+	for range 10 {
+		publish()
+	}
+	t.eventually("all work is taken, and not by one worker alone", func() bool {
 		mu.Lock()
-		defer mu.Unlock()
-		return len(by) == n
+		all, most := len(by) == published, slices.Max(counts)
+		mu.Unlock()
+		if all && most == published { // the others did not get the processor meanwhile
+			publish()
+			return false
+		}
+		return all
 	})
 	cancel()
 	all.Wait()
@@ -231,8 +241,8 @@ func sharedQueue(t *T) {
 	for _, c := range counts {
 		sum += c
 	}
-	if sum != n || slices.Max(counts) == n {
-		t.Errorf("%v were taken, of %d", counts, n)
+	if sum != published {
+		t.Errorf("%v were taken, of %d", counts, published)
 	}
 	t.empty()
 }
