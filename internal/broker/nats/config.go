@@ -201,12 +201,17 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
+// writeTimeout is how long a write to the connection may take. The client holds the lock of the
+// connection meanwhile, which all publishers and health checks need. Then it connects again.
+const writeTimeout = 10 * time.Second
+
 // options returns the options of the connection.
 func (c Config) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(c.Name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
-		nats.Timeout(c.Timeout), nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.Timeout(c.Timeout), nats.FlusherTimeout(writeTimeout), nats.ReconnectOnFlusherError(),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.RetryOnFailedConnect(false),
 		nats.IgnoreAuthErrorAbort(), // servers may refuse a login while users or accounts are changed
 		nats.ReconnectBufSize(16 << 20),

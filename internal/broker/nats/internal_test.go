@@ -204,7 +204,7 @@ func TestWhatIsRefusedForGood(t *testing.T) {
 	for err, want := range map[error]bool{
 		&jetstream.APIError{Code: 400, ErrorCode: 10002}: false,
 		&jetstream.APIError{Code: 503, ErrorCode: 10077}: false,
-		&jetstream.APIError{Code: 400, ErrorCode: 10054}: true, // the message is too large
+		&jetstream.APIError{Code: 400, ErrorCode: 10097}: true, // its headers are too large
 		nats.ErrMaxPayload:            true,
 		jetstream.ErrNoStreamResponse: false,
 	} {
@@ -339,5 +339,23 @@ func TestALeapOfTheBrokersClockRaisesNoWatermark(t *testing.T) {
 		if passed := r.marks.takePassed(); (len(passed) == 1) != passes {
 			t.Errorf("after a message that was stored %v ahead, the mark passes: %v", ahead, !passes)
 		}
+	}
+}
+
+// TestAStalledWriteEndsTheConnection: the client holds its lock during a write. In the default
+// settings of the library, a server that does not read would block health checks for a minute.
+func TestAStalledWriteEndsTheConnection(t *testing.T) {
+	opts, err := Config{}.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nats.GetDefaultOptions()
+	for _, set := range opts {
+		if err := set(&o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.FlusherTimeout != writeTimeout || !o.ReconnectOnFlusherError {
+		t.Errorf("a write may take %v, then the client connects again: %v", o.FlusherTimeout, o.ReconnectOnFlusherError)
 	}
 }
