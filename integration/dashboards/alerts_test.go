@@ -594,8 +594,9 @@ func outboxAlerts() []alert {
 			expr:        failed + " > 0",
 			summary:     "{{ printf \"%.2f\" $value }} messages a second are not taken by NATS",
 			description: "They stand in the outbox, and are published by a sweep later.",
-			means: "NATS refuses messages, because it is full. If it does not answer, or a stream has no leader, " +
-				"publishers wait, and RondoOutboxOld fires.",
+			means: "NATS refuses messages, because it is full, or because of a setting, such as a missing " +
+				"permission. If it does not answer, or a stream has no leader, publishers wait, and " +
+				"RondoOutboxOld fires.",
 			because: "One failure keeps it up for five minutes, so it takes several, over ten minutes.",
 			look:    []string{"storage-and-broker: Published", "storage-and-broker: NATS answers within"},
 			do: []string{"The logs of the orchestrators have the error.",

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // weather has the probabilities of faults in a world: for each side effect of a process, and for
@@ -146,6 +148,18 @@ func (w *weather) company(r *rand.Rand) {
 			15*time.Second + time.Duration(r.Int64N(int64(75*time.Second)))})
 	}
 }
+
+// misconfigure draws when the broker refuses some messages because of a setting, which is no reason
+// to fail anything.
+func (w *weather) misconfigure(r *rand.Rand) {
+	if r.IntN(6) == 0 {
+		w.disasters = append(w.disasters, disaster{time.Duration(r.Int64N(int64(w.lasts))), "deny",
+			r.IntN(len(deniable)), duration(r, time.Second, 30*time.Second)})
+	}
+}
+
+// deniable are the messages of services that it refuses then.
+var deniable = []events.Verb{events.VerbTask, events.VerbDone, events.VerbFail, events.VerbTimer, events.VerbChild}
 
 func (w weather) String() string {
 	var b strings.Builder

@@ -101,6 +101,7 @@ func create(t *testing.T, seed uint64) *world {
 	visitors := rand.New(rand.NewPCG(seed, 3))
 	w.weather.visit(visitors)
 	w.weather.strange(rand.New(rand.NewPCG(seed, 4)))
+	w.weather.misconfigure(rand.New(rand.NewPCG(seed, 5)))
 	w.context, w.finish = context.WithCancel(context.Background())
 	w.broker = brokersim.NewBroker(brokersim.Options{
 		Partitions: 1 + r.IntN(6), InboxAckWait: 5 * time.Second, TaskAckWait: 30 * time.Second,
@@ -301,6 +302,8 @@ func (w *world) strike(d disaster) {
 		c := brokersim.Connect(w.broker, nil)
 		_ = c.SetPartitions(w.context, int(d.by))
 		_ = c.Close()
+	case "deny":
+		w.broker.Deny(deniable[d.who], time.Now().Add(d.by))
 	case "brokerclock":
 		w.broker.Skew(d.by)
 	case "away":

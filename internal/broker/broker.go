@@ -108,7 +108,7 @@ type Publisher interface {
 	// message. Publish retries transient errors until the context ends, and limits the messages in
 	// flight over all callers.
 	//
-	// A [*Refused] lists the messages that the broker will never store; all others are stored then.
+	// A [*Refused] lists the messages that the broker does not store; all others are stored then.
 	// After any other error, each message may be stored or not; as their ids are the same,
 	// publishing them again is harmless.
 	Publish(ctx context.Context, messages ...events.Wire) error
@@ -123,10 +123,53 @@ type Many interface {
 	HasMany(ctx context.Context, messages []events.Wire) ([]bool, error)
 }
 
-// Refused is the error about messages that the broker will never store.
+// Refused is the error about messages that the broker will never store, or, if the reason is
+// [ErrMisconfigured], not before an operator has changed a setting.
 type Refused struct {
 	Messages []events.Wire
 	Reasons  []error // one for each message
+}
+
+// ErrMisconfigured is the reason of a refusal that a setting of the broker causes: this user lacks
+// a permission, or a limit is lower than the services need. The message itself is good.
+var ErrMisconfigured = errors.New("a setting of NATS prevents it")
+
+// ReasonFor returns the reason why the broker refuses a message; nil if it does not.
+func (e *Refused) ReasonFor(w events.Wire) error {
+	id := idOf(w)
+	for i, m := range e.Messages {
+		if m.Subject == w.Subject && idOf(m) == id && len(m.Body) == len(w.Body) {
+			return e.Reasons[i]
+		}
+	}
+	return nil
+}
+
+func idOf(w events.Wire) string {
+	if id := w.Header[events.HeaderMsgID]; len(id) > 0 {
+		return id[0]
+	}
+	return ""
+}
+
+// Misconfigured splits e in two: the messages that the broker refuses because of a setting, and all
+// others. Each is nil if it has no messages.
+func (e *Refused) Misconfigured() (waits, never *Refused) {
+	add := func(to *Refused, i int) *Refused {
+		if to == nil {
+			to = &Refused{}
+		}
+		to.Messages, to.Reasons = append(to.Messages, e.Messages[i]), append(to.Reasons, e.Reasons[i])
+		return to
+	}
+	for i, reason := range e.Reasons {
+		if errors.Is(reason, ErrMisconfigured) {
+			waits = add(waits, i)
+		} else {
+			never = add(never, i)
+		}
+	}
+	return waits, never
 }
 
 func (e *Refused) Error() string {

@@ -270,12 +270,14 @@ var internalIntervals = map[string][]string{
 	"a pause between two attempts, which repeat what changes nothing": {
 		"app.firstPause", "app.longestPause", "cockroach.firstPause", "cockroach.lastPause", "cockroach.holdAgain",
 		"jobpushed.firstPause", "jobpushed.longestPause", "nats.bucketAgain", "nats.forwardAgain", "nats.takeAgain",
+		"orchestrator.refusedPause", "worker.refusedPause",
 		"nats.lookAgain", "nats.mendEvery", "nats.mendAfter", "orchestrator.compareAgain", "orchestrator.loadAgain",
 		"orchestrator.receiveAgain", "ownership.receiveAgain", "report.lookAgain", "sqlite.firstPause",
 		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
 	},
 	"how often a process looks": {
-		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "orchestrator.decidesAgain",
+		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "worker.warnEvery",
+		"orchestrator.decidesAgain",
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
 		"nats.anchorEvery", "nats.answerEvery", "nats.lookEvery", "nats.reconnected", "nats.tend",

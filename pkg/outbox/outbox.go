@@ -18,6 +18,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -172,13 +173,20 @@ func (p *Publisher) takeBack(withdrawn []events.Wire, e *entry) []events.Wire {
 func (p *Publisher) send(ctx context.Context, l *lane, segments []segment, messages []events.Wire) {
 	began := time.Now()
 	err := Send(ctx, p.broker, p.prefix, messages, p.log, p.watcher)
-	p.watcher.Published(l == p.later || l == p.far, len(messages), time.Since(began), err)
-	if err != nil {
+	took, delayed, sent := time.Since(began), l == p.later || l == p.far, len(messages)
+	if waits := new(broker.Refused); errors.As(err, &waits) {
+		sent -= len(waits.Messages)
+		p.watcher.Published(delayed, len(waits.Messages), took, err)
+		p.watcher.Published(delayed, sent, took, nil)
+	} else {
+		p.watcher.Published(delayed, sent, took, err)
+	}
+	if err != nil && sent == len(messages) {
 		p.log.Warn("messages of a commit could not be published; the next sweep publishes them",
 			"messages", len(messages), "error", err)
 	}
 	for _, x := range segments {
-		if x.entry.settle(len(x.messages), err) {
+		if x.entry.settle(len(x.messages), unsent(err, x.messages)) {
 			p.published.add(x.entry.keys)
 		}
 	}

@@ -45,7 +45,7 @@ func (b *fakeBroker) Publish(ctx context.Context, messages ...events.Wire) error
 	for _, m := range messages {
 		if b.fail != nil {
 			if err := b.fail(m); err != nil {
-				if !errors.Is(err, errRefused) {
+				if !errors.Is(err, errRefused) && !errors.Is(err, broker.ErrMisconfigured) {
 					return err
 				}
 				refused.Messages, refused.Reasons = append(refused.Messages, m), append(refused.Reasons, err)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -11,9 +12,12 @@ import (
 	"github.com/rondo-run/rondo/pkg/failure"
 )
 
-// Send publishes the messages of outbox entries. A message that the broker refuses is
-// dead-lettered, and an instance that waits for its answer gets an error; so the only error is that
-// the time was too short. The watcher, if there is one, gets each dead letter.
+// Send publishes the messages of outbox entries. A message that the broker will never store is
+// dead-lettered, and an instance that waits for its answer gets an error. The watcher, if there is
+// one, gets each dead letter.
+//
+// A [*broker.Refused] lists the messages that the broker refuses until an operator changes a
+// setting; all others are published then. Any other error is that the time was too short.
 func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, log *slog.Logger,
 	watcher Watcher) error {
 	err := b.Publish(ctx, messages...)
@@ -21,6 +25,26 @@ func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, 
 	if !errors.As(err, &refused) {
 		return err
 	}
+	waits, never := refused.Misconfigured()
+	if waits != nil {
+		log.Warn("the broker refuses messages because of a setting; trying again later", "messages",
+			len(waits.Messages), "subject", waits.Messages[0].Subject, "error", waits.Reasons[0])
+	}
+	if never != nil {
+		if err := deadLetter(ctx, b, prefix, never, log, watcher); err != nil {
+			return err
+		}
+	}
+	if waits != nil {
+		return waits
+	}
+	return nil
+}
+
+// deadLetter dead-letters messages that the broker will never store, and publishes the answers to
+// them.
+func deadLetter(ctx context.Context, b Broker, prefix string, refused *broker.Refused, log *slog.Logger,
+	watcher Watcher) error {
 	for i, w := range refused.Messages {
 		log.With(traceOf(first(w.Header[events.HeaderTrace]))...).Error(
 			"the broker refuses a message of the outbox", "subject", w.Subject, "bytes", len(w.Body), "error",
@@ -35,8 +59,26 @@ func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, 
 		if !ok {
 			continue
 		}
-		if err := b.Publish(ctx, answer); err != nil {
+		err := b.Publish(ctx, answer)
+		if again := new(broker.Refused); errors.As(err, &again) { // it is none of the messages of the caller
+			err = fmt.Errorf("publish the answer to a message that the broker refuses: %w", again.Reasons[0])
+		}
+		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// unsent returns the error of [Send] about some of its messages; nil if all of these are published.
+func unsent(err error, messages []events.Wire) error {
+	var waits *broker.Refused
+	if !errors.As(err, &waits) {
+		return err
+	}
+	for _, w := range messages {
+		if reason := waits.ReasonFor(w); reason != nil {
+			return reason
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -51,10 +52,11 @@ func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
 	}
 }
 
-// keep publishes outbox entries and removes them.
+// keep publishes outbox entries and removes them, except those with messages that the broker
+// refuses because of a setting.
 func (s *Sweeper) keep(ctx context.Context, entries []history.OutboxEntry) (kept int, err error) {
 	var messages []events.Wire
-	var keys []history.OutboxKey
+	readable := entries[:0:0]
 	var unreadable []error
 	for _, p := range entries {
 		if p.Err != nil {
@@ -64,26 +66,39 @@ func (s *Sweeper) keep(ctx context.Context, entries []history.OutboxEntry) (kept
 			continue
 		}
 		messages = append(messages, p.Messages...)
-		keys = append(keys, p.Key)
+		readable = append(readable, p)
 	}
 	if len(unreadable) > 0 {
 		s.Log.Error("outbox entries cannot be read and stay where they are", "error", errors.Join(unreadable...))
 	}
-	if len(keys) == 0 {
+	if len(readable) == 0 {
 		return 0, nil
 	}
 	messages, err = s.wanted(ctx, messages)
 	if err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
-	if err := Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher); err != nil {
+	published := len(messages)
+	err = Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher)
+	if waits := new(broker.Refused); errors.As(err, &waits) {
+		published -= len(waits.Messages)
+	} else if err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
+	}
+	var keys []history.OutboxKey
+	for _, p := range readable {
+		if unsent(err, p.Messages) == nil {
+			keys = append(keys, p.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return 0, nil
 	}
 	if err := s.Store.RemoveOutbox(ctx, keys); err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)
 	}
-	orNone(s.Watcher).Swept(len(messages))
-	s.Log.Info("published entries that were left in the outbox", "entries", len(keys), "messages", len(messages))
+	orNone(s.Watcher).Swept(published)
+	s.Log.Info("published entries that were left in the outbox", "entries", len(keys), "messages", published)
 	return len(keys), nil
 }
 

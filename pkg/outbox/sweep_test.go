@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
@@ -36,6 +37,38 @@ func TestSweepLeavesWhatCannotBePublished(t *testing.T) {
 	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
 	if n, err := sweeper.Sweep(t.Context()); n != 0 || err == nil || len(s.removed) > 0 {
 		t.Errorf("swept %d, %v, removed %v", n, err, s.removed)
+	}
+}
+
+// Entries with messages that the broker refuses because of a setting do not hold up the others, not
+// even if they fill a page.
+func TestSweepGoesOnBesideWhatASettingPrevents(t *testing.T) {
+	denied := true
+	b := &fakeBroker{fail: func(w events.Wire) error {
+		if denied && w.Subject == "denied" {
+			return fmt.Errorf("%w: no permission", broker.ErrMisconfigured)
+		}
+		return nil
+	}}
+	var entries []history.OutboxEntry
+	for i := range int64(250) {
+		subject := "denied"
+		if i >= 150 {
+			subject = "good"
+		}
+		entries = append(entries, history.OutboxEntry{Key: history.OutboxKey{ID: i}, Messages: wires(subject)})
+	}
+	s := &store{entries: entries}
+	sweeper := outbox.Sweeper{Broker: b, Store: s, Prefix: "rondo", After: time.Second, Hold: time.Minute, Log: silent}
+	if n, err := sweeper.Sweep(t.Context()); n != 100 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if len(b.published) != 100 || len(s.removed) != 100 || slices.Min(s.removed) != 150 || len(b.deadLettered) > 0 {
+		t.Errorf("%d published, %d removed, %d dead-lettered", len(b.published), len(s.removed), len(b.deadLettered))
+	}
+	denied, s.entries = false, entries[:150]
+	if n, err := sweeper.Sweep(t.Context()); n != 150 || err != nil {
+		t.Errorf("with the permission, swept %d, %v", n, err)
 	}
 }
 

@@ -2,10 +2,12 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/outbox"
@@ -28,6 +30,10 @@ func isCertain(d *decision) bool {
 		return r.Verdict == round.Ignored || r.Verdict == round.Dead
 	})
 }
+
+// refusedPause is the delay before turns are decided again whose messages the broker refuses
+// because of a setting.
+const refusedPause = time.Second
 
 // noops compares turns that append nothing with the store. If another orchestrator has run the
 // instance since, a message without effect here may have an effect there. The goroutine of the loop
@@ -97,7 +103,17 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []bool {
 	if len(messages) == 0 {
 		return good
 	}
-	if err := outbox.Send(within, n.broker, n.prefix, messages, n.log, n.metrics); err != nil {
+	err = outbox.Send(within, n.broker, n.prefix, messages, n.log, n.metrics)
+	if waits := new(broker.Refused); errors.As(err, &waits) {
+		for i, d := range decisions {
+			good[i] = good[i] && !slices.ContainsFunc(d.messages,
+				func(w events.Wire) bool { return waits.ReasonFor(w) != nil })
+		}
+		select {
+		case <-time.After(refusedPause):
+		case <-ctx.Done():
+		}
+	} else if err != nil {
 		n.log.Warn("what a turn without events says could not be published; deciding again", "error", err)
 		clear(good)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -40,6 +42,7 @@ type completer struct {
 	settler  *settler
 	dead     *deadLetters
 	finished chan completion
+	warnings rate.Sometimes // about what a setting prevents
 }
 
 // completion is a message about an attempt to its instance. When it is stored, or committed
@@ -172,8 +175,34 @@ func (c *completer) gather(batch []completion) []completion {
 	return batch
 }
 
-// publish publishes a batch, and settles its attempts.
+// refusedPause is the delay before completions are published again that the broker refuses because
+// of a setting.
+const refusedPause = time.Second
+
+// warnEvery is the interval of warnings about that.
+const warnEvery = 30 * time.Second
+
+// publish publishes a batch, and settles its attempts. While a setting of the broker prevents that,
+// it tries again: the activities need not be executed again for it.
 func (c *completer) publish(batch []completion) {
+	for {
+		if batch = c.publishOnce(batch); len(batch) == 0 {
+			return
+		}
+		select {
+		case <-time.After(refusedPause):
+		case <-c.ctx.Done():
+			for _, x := range batch {
+				c.unpublished(x)
+			}
+			return
+		}
+	}
+}
+
+// publishOnce publishes a batch, and settles its attempts, except those of the completions that it
+// returns, which must be published again.
+func (c *completer) publishOnce(batch []completion) (again []completion) {
 	wires := make([]events.Wire, len(batch))
 	for i, x := range batch {
 		wires[i] = x.wire
@@ -189,11 +218,20 @@ func (c *completer) publish(batch []completion) {
 		}
 	case errors.As(err, &refused):
 		for _, x := range batch {
-			if reason := reasonFor(refused, x.wire); reason != nil {
-				c.refused(x, reason)
-			} else {
+			switch reason := refused.ReasonFor(x.wire); {
+			case reason == nil:
 				c.stored(x)
+			case errors.Is(reason, broker.ErrMisconfigured) && !x.goes:
+				again = append(again, x)
+			default:
+				c.refused(x, reason)
 			}
+		}
+		if len(again) > 0 {
+			c.warnings.Do(func() {
+				c.log.Warn("worker: the broker refuses results because of a setting; trying again", "messages",
+					len(again), "subject", again[0].wire.Subject, "error", refused.ReasonFor(again[0].wire))
+			})
 		}
 	default:
 		if !errors.Is(err, context.Canceled) {
@@ -204,24 +242,7 @@ func (c *completer) publish(batch []completion) {
 			c.unpublished(x)
 		}
 	}
-}
-
-// reasonFor returns the reason why the broker refuses a message; nil if it does not.
-func reasonFor(refused *broker.Refused, wire events.Wire) error {
-	id := idOf(wire)
-	for i, m := range refused.Messages {
-		if m.Subject == wire.Subject && idOf(m) == id {
-			return refused.Reasons[i]
-		}
-	}
-	return nil
-}
-
-func idOf(w events.Wire) string {
-	if id := w.Header[events.HeaderMsgID]; len(id) > 0 {
-		return id[0]
-	}
-	return ""
+	return again
 }
 
 // refused publishes to the instance that the broker has refused its completion.

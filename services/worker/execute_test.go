@@ -367,6 +367,40 @@ func TestAResultThatTheBrokerRefusesIsAFailure(t *testing.T) {
 	w.settled(broker.TaskQueueName{Activity: "echo"})
 }
 
+// A worker that may not publish results keeps them until it may. It does not execute the activities
+// again, and no task is dead-lettered.
+func TestResultsWaitForAPermission(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	dead := w.deadLetters()
+	var denied atomic.Bool
+	denied.Store(true)
+	refused := make(chan bool, 100)
+	b := &refusing{w.connect(), func(m events.Wire) error {
+		if denied.Load() && strings.HasPrefix(m.Subject, "rondo.task-done.") {
+			refused <- true
+			return fmt.Errorf("%w: no permission", broker.ErrMisconfigured)
+		}
+		return nil
+	}}
+	var executed atomic.Int64
+	counting := echo.Bind(func(_ context.Context, s string) (string, error) { executed.Add(1); return s, nil })
+	w.runs(&running{Worker: w.make(b, worker.Config{}, counting), bus: b.Bus, err: make(chan error, 1)})
+	w.send("i", events.Task{Activity: "echo", Input: codec.Payload(`"x"`),
+		Ref: events.Ref{Incarnation: incarnation, Execution: 1, Event: 2}})
+	for range 3 {
+		<-refused
+	}
+	denied.Store(false)
+	if instance, result := w.done(); instance != "i" || result != `"x"` {
+		t.Errorf("instance %q has the result %s", instance, result)
+	}
+	w.settled(broker.TaskQueueName{Activity: "echo"})
+	if len(dead) > 0 || executed.Load() != 1 {
+		t.Errorf("%d dead letters, executed %d times", len(dead), executed.Load())
+	}
+}
+
 func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
 	t.Parallel()
 	w := newPatientWorld(t)
@@ -474,7 +508,7 @@ func TestManyActivitiesAreEachExecutedOnce(t *testing.T) {
 	if len(seen) != len(executed) {
 		t.Errorf("%d results of %d", len(seen), len(executed))
 	}
-	w.settled(broker.TaskQueueName{Activity: "count"})
+	w.settled(broker.TaskQueueName{Activity: "echo"})
 	for i := range executed {
 		if n := executed[i].Load(); n != 1 {
 			t.Errorf("activity %d was executed %d times", i, n)

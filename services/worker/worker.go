@@ -64,6 +64,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rondo-run/rondo/internal/awake"
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/health"
@@ -143,7 +145,7 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 		metrics: c.Metrics.Messages(), settler: w.settler}
 	w.completer = &completer{ctx: w.publishing, bus: b, prefix: b.Prefix(), id: c.ID,
 		metrics: c.Metrics.Tasks(), log: c.Logger, settler: w.settler, dead: dead,
-		finished: make(chan completion, maxFinished)}
+		finished: make(chan completion, maxFinished), warnings: rate.Sometimes{Interval: warnEvery}}
 	w.executor = &executor{id: c.ID, grace: c.CancelGrace, code: code, codec: c.Codec, logger: c.Logger,
 		tracer: c.Tracer, metrics: c.Metrics.Tasks(), awake: w.awake, held: w.held, settler: w.settler,
 		completer: w.completer}

@@ -23,6 +23,8 @@ type Broker struct {
 
 	mu   sync.Mutex    // guards all below
 	skew time.Duration // how far its clock is ahead
+	// denied has the verbs of messages that it refuses because of a setting, and until when.
+	denied map[events.Verb]time.Time
 	streams
 	buckets
 	takers
@@ -127,6 +129,27 @@ func (b *Broker) Skew(by time.Duration) {
 	defer b.mu.Unlock()
 	b.skew = by
 	b.change()
+}
+
+// Deny has the broker refuse all messages with a verb because of a setting, until a moment.
+func (b *Broker) Deny(verb events.Verb, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.denied == nil {
+		b.denied = make(map[events.Verb]time.Time)
+	}
+	b.denied[verb] = until
+}
+
+// mayPublish returns an error if a setting prevents a message.
+func (b *Broker) mayPublish(w events.Wire) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	verb, _, _ := strings.Cut(strings.TrimPrefix(w.Subject, b.prefix+"."), ".")
+	if w.Purge || !time.Now().Before(b.denied[events.Verb(verb)]) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is denied", broker.ErrMisconfigured, verb)
 }
 
 // gone is a message that was removed.

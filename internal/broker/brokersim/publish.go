@@ -1,6 +1,7 @@
 package brokersim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (c *publisher) Publish(ctx context.Context, messages ...events.Wire) error 
 	var refused broker.Refused
 	var flight flight
 	for _, w := range messages {
-		if err := c.b.canTake(w); err != nil {
+		if err := cmp.Or(c.b.canTake(w), c.b.mayPublish(w)); err != nil {
 			refused.Messages, refused.Reasons = append(refused.Messages, w), append(refused.Reasons, err)
 			continue
 		}

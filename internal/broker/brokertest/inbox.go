@@ -590,6 +590,9 @@ func refused(t *T) {
 	said := make(map[string]bool)
 	for i, w := range refused.Messages {
 		said[w.Subject] = true
+		if errors.Is(refused.Reasons[i], broker.ErrMisconfigured) {
+			t.Errorf("%q: a setting is taken for the reason", w.Subject)
+		}
 		t.Logf("%q: %v", w.Subject, refused.Reasons[i])
 	}
 	for _, w := range bad {

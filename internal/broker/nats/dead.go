@@ -65,7 +65,8 @@ func (dl *deadLetters) StoreDeadLetter(ctx context.Context, d broker.Delivery, w
 	w := events.Wire{Subject: dl.deadSubject(d.Subject), Header: events.Header(h), Body: d.Body}
 	err := dl.publisher.Publish(ctx, w)
 	var refused *broker.Refused
-	if errors.As(err, &refused) { // the added headers have made it too large
+	if errors.As(err, &refused) && !errors.Is(refused.Reasons[0], broker.ErrMisconfigured) {
+		// The added headers have made it too large.
 		w.Header = events.Header{
 			HeaderDeadDetail: {printable(fmt.Sprintf("%s (its headers and its body of %d bytes are left out: %v)",
 				why.Detail, len(d.Body), refused.Reasons[0]))},
@@ -78,6 +79,9 @@ func (dl *deadLetters) StoreDeadLetter(ctx context.Context, d broker.Delivery, w
 		}
 		w.Header[HeaderDeadLost], w.Body = []string{"true"}, nil
 		err = dl.publisher.Publish(ctx, w)
+	}
+	if errors.As(err, &refused) { // callers publish messages, too, and must not take this for one of them
+		return fmt.Errorf("store the dead letter of a message on %s: %w", d.Subject, refused.Reasons[0])
 	}
 	return err
 }

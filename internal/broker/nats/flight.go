@@ -149,7 +149,7 @@ func (f *flight) send(l outgoing) {
 		return
 	}
 	if permanent(err) {
-		f.refuse(l, err)
+		f.refuse(l, f.p.tooLarge(m, err))
 		return
 	}
 	f.stopped = err // there is no way to the broker now
@@ -378,7 +378,8 @@ func (f *flight) release(instance string) {
 
 // refuse gives up a message. The messages behind it continue.
 func (f *flight) refuse(l outgoing, why error) {
-	f.refused.Messages, f.refused.Reasons = append(f.refused.Messages, l.wire), append(f.refused.Reasons, why)
+	f.refused.Messages, f.refused.Reasons = append(f.refused.Messages, l.wire),
+		append(f.refused.Reasons, explained(why))
 	f.release(l.instance)
 }
 

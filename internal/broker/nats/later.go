@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -42,6 +43,8 @@ const (
 	forwardAtOnce = 500
 	// forwardAgain is the pause after an error.
 	forwardAgain = time.Second
+	// warnEvery is the interval of warnings about what a setting prevents.
+	warnEvery = 30 * time.Second
 
 	// headerNotBefore is the earliest time to process a message.
 	headerNotBefore = "Rondo-Not-Before"
@@ -94,6 +97,8 @@ type forwarder struct {
 	publisher *publisher
 	dead      *deadLetters
 	schedules *schedules
+
+	warnings rate.Sometimes
 
 	mu    sync.Mutex
 	users int    // counts the receivers that need it
@@ -200,7 +205,7 @@ func (f *forwarder) forwardUntilBroken(ctx context.Context) error {
 
 // forwardBatch stores messages for their receivers, and then acknowledges them.
 func (f *forwarder) forwardBatch(ctx context.Context, batch []jetstream.Msg) error {
-	wires := make([]events.Wire, 0, len(batch))
+	wires, from := make([]events.Wire, 0, len(batch)), make([]jetstream.Msg, 0, len(batch))
 	for _, m := range batch {
 		if m.Headers()[headerSchedule] != nil {
 			current, err := f.schedules.isCurrent(ctx, m.Headers())
@@ -208,15 +213,21 @@ func (f *forwarder) forwardBatch(ctx context.Context, batch []jetstream.Msg) err
 				return fmt.Errorf("look at the schedule of %s: %w", m.Subject(), err)
 			}
 			if !current {
+				_ = m.Ack()
 				continue
 			}
 		}
-		wires = append(wires, f.forwarded(m))
+		wires, from = append(wires, f.forwarded(m)), append(from, m)
 	}
-	if err := f.publishOrDeadLetter(ctx, wires); err != nil {
+	waits, err := f.publishOrDeadLetter(ctx, wires)
+	if err != nil {
 		return err
 	}
-	for _, m := range batch {
+	for i, m := range from {
+		if waits != nil && waits.ReasonFor(wires[i]) != nil {
+			_ = m.NakWithDelay(forwardAgain)
+			continue
+		}
 		_ = m.Ack() // if the ack is lost, the message is forwarded again, with the same id
 	}
 	return nil
@@ -246,21 +257,32 @@ func (f *forwarder) forwarded(m jetstream.Msg) events.Wire {
 	return w
 }
 
-// publishOrDeadLetter publishes messages, and dead-letters those that NATS refuses.
-func (f *forwarder) publishOrDeadLetter(ctx context.Context, wires []events.Wire) error {
-	err := f.publisher.Publish(ctx, wires...)
+// publishOrDeadLetter publishes messages, and dead-letters those that NATS will never store. It
+// returns those that NATS refuses until a setting is changed.
+func (f *forwarder) publishOrDeadLetter(ctx context.Context, wires []events.Wire) (waits *broker.Refused, err error) {
+	err = f.publisher.Publish(ctx, wires...)
 	var refused *broker.Refused
 	if !errors.As(err, &refused) {
-		return err
+		return nil, err
 	}
-	for i, w := range refused.Messages {
+	waits, never := refused.Misconfigured()
+	if waits != nil {
+		f.warnings.Do(func() {
+			f.log.Warn("NATS: messages that are due are refused because of a setting; trying again", "messages",
+				len(waits.Messages), "subject", waits.Messages[0].Subject, "error", waits.Reasons[0])
+		})
+	}
+	if never == nil {
+		return waits, nil
+	}
+	for i, w := range never.Messages {
 		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, StoredAt: time.Now()}
-		why := broker.Cause{Reason: "refused", Detail: refused.Reasons[i].Error(), By: "delay"}
+		why := broker.Cause{Reason: "refused", Detail: never.Reasons[i].Error(), By: "delay"}
 		if err := f.dead.StoreDeadLetter(ctx, d, why); err != nil {
-			return err
+			return nil, err
 		}
 		f.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.Subject, "error",
-			refused.Reasons[i])
+			never.Reasons[i])
 	}
-	return nil
+	return waits, nil
 }

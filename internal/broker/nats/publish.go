@@ -232,6 +232,41 @@ func permanent(err error) bool {
 	return errors.As(err, &api) && api.Code == 400 && !full(err) // there may be room later
 }
 
+// The codes of errors of NATS for messages that a stream takes as setup has made it.
+const (
+	tooLargeForStream  jetstream.ErrorCode = 10054
+	streamSealed       jetstream.ErrorCode = 10109
+	schedulingDisabled jetstream.ErrorCode = 10188
+)
+
+// misconfigured reports whether an error is due to a setting of the servers, of this user or of a
+// stream.
+func misconfigured(err error) bool {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		code := api.ErrorCode
+		return code == tooLargeForStream || code == streamSealed || code == schedulingDisabled
+	}
+	return errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, broker.ErrMisconfigured)
+}
+
+// explained adds [broker.ErrMisconfigured] to an error that is due to a setting.
+func explained(err error) error {
+	if misconfigured(err) && !errors.Is(err, broker.ErrMisconfigured) {
+		return fmt.Errorf("%w: %w", broker.ErrMisconfigured, err)
+	}
+	return err
+}
+
+// tooLarge explains that the servers take no message as large as m. Setup has verified that they
+// take messages of MaxPayload.
+func (p *publisher) tooLarge(m *nats.Msg, err error) error {
+	if !errors.Is(err, nats.ErrMaxPayload) || p.plan.config.Setup == Use || m.Size() > p.plan.config.MaxPayload {
+		return err
+	}
+	return fmt.Errorf("%w: max_payload of the servers is %d now, less than %d: %w", broker.ErrMisconfigured,
+		p.nc.MaxPayload(), p.plan.config.MaxPayload, err)
+}
+
 // message builds the message to publish: the message itself, or one that makes NATS publish it
 // later.
 func (p *publisher) message(w events.Wire, now time.Time) *nats.Msg {

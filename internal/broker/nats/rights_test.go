@@ -269,8 +269,9 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 	}
 	var refused *broker.Refused
 	if err := client.Publish(ctx, events.Wire{Subject: "rondo.start.o.j"},
-		events.Wire{Subject: "rondo.task-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 {
-		t.Errorf("%v, want that the second is refused", err)
+		events.Wire{Subject: "rondo.task-done.1-2.j"}); !errors.As(err, &refused) || len(refused.Messages) != 1 ||
+		!errors.Is(refused.Reasons[0], broker.ErrMisconfigured) {
+		t.Errorf("%v, want that the second is refused because of a setting", err)
 	}
 	d := <-came
 	d.Hold.Ack()

@@ -216,7 +216,7 @@ func (ss *schedules) enterSchedule(ctx context.Context, st jetstream.Stream, key
 		m.Header["Nats-Schedule-Time-Zone"] = []string{s.Zone}
 	}
 	_, err := ss.js.PublishMsg(ctx, m)
-	if err != nil && permanent(err) {
+	if err != nil && permanent(err) && !misconfigured(err) {
 		return &broker.Refused{Messages: []events.Wire{s.Message}, Reasons: []error{err}}
 	}
 	if err != nil {

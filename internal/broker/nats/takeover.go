@@ -209,7 +209,7 @@ func (l *laterStore) storeForLater(ctx context.Context, w *waiting, lastCounts b
 		case err == nil:
 			return isNewest, nil
 		case isChanged(err):
-		case permanent(err):
+		case permanent(err) && !misconfigured(err):
 			l.log.Error("NATS: a delayed message was refused and dead-lettered", "subject", w.d.Subject, "error", err)
 			return isNewest, l.dead.StoreDeadLetter(ctx, w.d, broker.Cause{Reason: "refused", Detail: err.Error(),
 				By: "delay"})
