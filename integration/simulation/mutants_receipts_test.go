@@ -36,4 +36,12 @@ var receiptMutants = []mutant{
 					"0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + " +
 					"\"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
 		}},
+	{name: "what a setting prevents is refused for good", seed: 25, edits: []edit{
+		{outboxOf + "send.go", "	waits, never := refused.Misconfigured()\n",
+			"	waits, never := (*broker.Refused)(nil), refused\n"},
+	}},
+	{name: "a result that a setting prevents is a failure", seed: 26, edits: []edit{
+		{"services/worker/complete.go", "errors.Is(reason, broker.ErrMisconfigured) && !x.goes:",
+			"false && errors.Is(reason, broker.ErrMisconfigured) && !x.goes:"},
+	}},
 }
