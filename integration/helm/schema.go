@@ -101,7 +101,7 @@ func rootValues() props {
 		"global": free("Not used by this chart; Helm hands it to all charts of a release"),
 		"nameOverride": pattern("The label app.kubernetes.io/name, and the end of all names",
 			`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`),
-		"fullnameOverride": pattern("The beginning of all names; made of the release and the chart if nobody says it",
+		"fullnameOverride": pattern("The beginning of all names; made of the release and the chart if it is not set",
 			`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`),
 		"commonLabels":      words("Labels of everything"),
 		"commonAnnotations": words("Annotations of everything"),
@@ -145,7 +145,7 @@ func imageValues() props {
 		"registry": text("The registry"),
 		"repository": pattern("The repository there. What ends in /rondo is taken for the stock image, or a copy of it",
 			`^[a-z0-9]+([._/-]+[a-z0-9]+)*$`),
-		"tag": pattern("The tag; that of the stock image is the chart's appVersion if nobody says it",
+		"tag": pattern("The tag; that of the stock image is the chart's appVersion if it is not set",
 			`^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$`),
 		"digest":     pattern("The digest, like sha256:…; it wins over the tag", `^(sha256:[a-f0-9]{64})?$`),
 		"pullPolicy": oneOf("When it is pulled", "Always", "IfNotPresent", "Never"),
@@ -177,7 +177,7 @@ func authValues() schema {
 		"token":    text("For development: the token"),
 		"inboxPrefix": schema{
 			"description": "The prefix of the subjects of answers, if the user may subscribe to no other, as those " +
-				"of deploy/nats: _INBOX_worker, say. _INBOX if nobody says it",
+				"of deploy/nats: _INBOX_worker, say. _INBOX if it is not set",
 			"type": "string", "pattern": `^([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)?$`,
 		},
 	})
@@ -229,10 +229,10 @@ func telemetryValues() schema {
 	return object("OpenTelemetry. Metrics are at /metrics in any case", props{
 		"endpoint": pattern(
 			"Where traces and metrics are sent, like http://collector:4318; empty for nowhere", `^(https?://.+)?$`),
-		"protocol": oneOf("How they are sent; http/protobuf if nobody says it", "", "grpc", "http/protobuf"),
+		"protocol": oneOf("How they are sent; http/protobuf if it is not set", "", "grpc", "http/protobuf"),
 		"headers": object("Headers with a secret, like authorization=Bearer …",
 			props{"existingSecret": existing("The Secret with them"), "key": text("Their key there")}),
-		"sampler": oneOf("Which traces are told of; all if nobody says it", "", "always_on", "always_off",
+		"sampler": oneOf("Which traces are told of; all if it is not set", "", "always_on", "always_off",
 			"traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"),
 		"samplerArg": schema{"description": "Its share, like 0.01", "type": []any{"string", "number"}},
 		"logs":       boolean("Send logs, too"),
@@ -277,7 +277,7 @@ func workloadValues() props {
 		"serviceAccount": object("The ServiceAccount. Rondo never talks to Kubernetes", props{
 			"create": boolean("Make one for each Deployment and Job"),
 			"name": text(
-				"Its name; that of the Deployment or Job if nobody says it, default if it is not made"),
+				"Its name; that of the Deployment or Job if it is not set, default if it is not made"),
 			"annotations":    words("Its annotations"),
 			"automountToken": boolean("Mount its token, if your code needs it"),
 		}),
@@ -296,8 +296,8 @@ func workloadValues() props {
 		"probes": object("How health is asked for", props{"startup": probe("/livez, until it has answered once"),
 			"liveness": probe("/livez"), "readiness": probe("/readyz")}),
 		"autoscaling": autoscalingValues(),
-		"terminationGracePeriodSeconds": schema{"description": "How long the end of a Pod may take. If nobody says " +
-			"it, shutdown-timeout with 10 seconds more for orchestrators, shutdown-timeout and cancel-grace with 15 " +
+		"terminationGracePeriodSeconds": schema{"description": "How long the end of a Pod may take. By default " +
+			"shutdown-timeout with 10 seconds more for orchestrators, shutdown-timeout and cancel-grace with 15 " +
 			"more for workers",
 			"type": []any{"integer", "null"}, "minimum": 1},
 		"resources": free("Requests and limits"),
@@ -329,7 +329,7 @@ func autoscalingValues() schema {
 				"additionalProperties": false, "properties": props{
 					"activity": schema{"description": "The name of the activity", "type": "string", "minLength": 1},
 					"tag":      text("The tag; empty for work without one"),
-					"lagThreshold": integer("How much of it one Pod is for; the slots of the pool if nobody says it",
+					"lagThreshold": integer("How much of it one Pod is for; the slots of the pool if it is not set",
 						1),
 				}}),
 			"extraTriggers": objects("Other triggers of KEDA"), "behavior": free("How fast it goes up and down"),
@@ -409,7 +409,7 @@ func testsValues() schema {
 	}
 	maps.Copy(p, props{
 		"enabled": boolean("Have something for `helm test` to do"),
-		"image":   ref("The image with the command line; the stock one if nobody says it", "image"),
+		"image":   ref("The image with the command line; the stock one if it is not set", "image"),
 		"nats":    ref("How it logs in to NATS, where that is another way", "nats"),
 		"orchestration": text("What it starts: fulfil of the stock image. With an image of your own, name one of " +
 			"yours, or there is no test"),

@@ -83,7 +83,7 @@
 {{- $drain := include "rondo.drain" . | int64 -}}
 {{- $period := include "rondo.period" . | int64 -}}
 {{- if lt $period (add $drain 5 | int64) -}}
-{{- fail (printf "%s.terminationGracePeriodSeconds: %d is too short: the end may take %d seconds (%s), and 5 more to tell everybody; say at least %d, or nothing" $at $period $drain ((eq .c.component "worker") | ternary "grace and cancel-grace" "grace") (add $drain 5)) -}}
+{{- fail (printf "%s.terminationGracePeriodSeconds: %d is too short: the end may take %d seconds (%s), and 5 more to disconnect; set at least %d, or nothing" $at $period $drain ((eq .c.component "worker") | ternary "shutdown-timeout and cancel-grace" "shutdown-timeout") (add $drain 5)) -}}
 {{- end -}}
 {{- if and (has "*" (default (list) $w.tags)) (gt (len $w.tags) 1) -}}{{- fail (printf "%s.tags: \"*\" takes any work, and stands alone" $at) -}}{{- end -}}
 {{- $hpa := $w.autoscaling.hpa -}}
