@@ -359,3 +359,38 @@ func TestAStalledWriteEndsTheConnection(t *testing.T) {
 		t.Errorf("a write may take %v, then the client connects again: %v", o.FlusherTimeout, o.ReconnectOnFlusherError)
 	}
 }
+
+// TestRepeatedErrorsAreLoggedNowAndThen: a server answers each message for which a permission is
+// missing with an error.
+func TestRepeatedErrorsAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		c := newConn(Config{Prefix: events.DefaultPrefix, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		defer c.stop()
+		c.hooks.denied = func(string) {}
+		o := nats.GetDefaultOptions()
+		for _, set := range c.handlers() {
+			if err := set(&o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, x := range []struct {
+			err  error
+			want int
+		}{{nats.ErrAuthorization, 10}, {nats.ErrPermissionViolation, 0}, {nats.ErrSlowConsumer, 1000}} {
+			log.Reset()
+			for range 1000 {
+				o.AsyncErrorCB(nil, nil, x.err)
+			}
+			if n := strings.Count(log.String(), "\n"); n != x.want {
+				t.Errorf("%v is logged %d times, want %d", x.err, n, x.want)
+			}
+		}
+		log.Reset()
+		<-time.After(warnEvery)
+		o.AsyncErrorCB(nil, nil, nats.ErrPermissionViolation)
+		if log.Len() == 0 {
+			t.Error("it is not logged again")
+		}
+	})
+}
