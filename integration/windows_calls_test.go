@@ -38,7 +38,7 @@ var otherCalls = map[string]string{
 	"AwaitWatermark": reads, "Reconnected": reads,
 	"ListTaskQueues": reads, "Schedules": reads, "Stats": reads,
 	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "TaskBacklog": reads,
-	"AckSubject": reads, "TaskAckWait": reads, "Tombstones": reads, "OldOutbox": reads,
+	"AckSubject": reads, "TaskAckWait": reads, "Tombstones": reads, "OldOutbox": reads, "OldestOutbox": reads,
 	"ValuesOf": reads, "LastUpdate": reads, "Identity": reads,
 
 	"Handle": serves, "HandleDiscovery": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,

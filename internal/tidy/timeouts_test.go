@@ -282,8 +282,8 @@ var internalIntervals = map[string][]string{
 		"maintenance.renewEvery", "maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
 		"nats.anchorEvery", "nats.answerEvery", "nats.lookEvery", "nats.reconnected", "nats.tend",
 		"orchestrator.Every", "orchestrator.MeasureEvery", "orchestrator.forgetEvery", "ownership.lookEvery",
-		"--sweep-every", "telemetry.askEvery", "telemetry.readyEvery", "telemetry.warnEvery", "client.firstAsk",
-		"client.lastAsk", "worker.Discover", "nats.heartbeat",
+		"report.searchEvery", "--sweep-every", "telemetry.askEvery", "telemetry.readyEvery", "telemetry.warnEvery",
+		"client.firstAsk", "client.lastAsk", "worker.Discover", "nats.heartbeat",
 	},
 	"the bound of one request that is sent again": {
 		"app.askFor", "health.requestTimeout", "jobs.headerTimeout", "jobs.operationFor", "nats.catchUpWithin",

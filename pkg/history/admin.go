@@ -55,7 +55,8 @@ type Audit interface {
 	// Tombstones tells which of some instances were deleted not long ago and have not begun again.
 	Tombstones(ctx context.Context, instances []string) ([]string, error)
 	// OldOutbox gives outbox entries that were stored before a moment and not removed, oldest
-	// first. It does not lease them.
+	// first. It does not lease them. It searches the whole outbox, also where LeaseOutbox no longer
+	// looks.
 	OldOutbox(ctx context.Context, before time.Time, limit int) ([]OutboxEntry, error)
 }
 

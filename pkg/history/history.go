@@ -217,8 +217,12 @@ type Outbox interface {
 	LeaseOutbox(ctx context.Context, take Lease) ([]OutboxEntry, error)
 	// RemoveOutbox removes published outbox entries. Unknown keys are not an error.
 	RemoveOutbox(ctx context.Context, keys []OutboxKey) error
-	// CountOutbox counts the outbox entries, for metrics. It stops counting at the limit.
+	// CountOutbox counts the outbox entries, for metrics. It stops counting at the limit. It looks
+	// no further back than LeaseOutbox.
 	CountOutbox(ctx context.Context, limit int) (int, error)
+	// OldestOutbox tells when the oldest outbox entry was stored, for metrics; zero if there is
+	// none. It looks no further back than LeaseOutbox.
+	OldestOutbox(ctx context.Context) (time.Time, error)
 }
 
 // Wakes is what the sweep for overdue instances needs.

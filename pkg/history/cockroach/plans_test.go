@@ -21,9 +21,9 @@ import (
 // same connection, with the same settings and parameters, reports the plan, and rolls back.
 //
 //   - No statement reads a table or an index without a condition, but for the sweeps' marks, of
-//     which there are 32, and for counting outbox entries, which stops at its limit. Sequential scans are
-//     switched off for the store's connections, but that only makes PostgreSQL avoid them: it would
-//     still use one if there were no other way, and the test would fail.
+//     which there are 32. Sequential scans are switched off for the store's connections, but that only
+//     makes PostgreSQL avoid them: it would still use one if there were no other way, and the test
+//     would fail.
 //   - Each statement uses the indexes that are expected of it.
 //   - Each reads no more rows than the table says, and no more than about 20 blocks for each: none
 //     of these bounds depends on the 100,000.
@@ -281,8 +281,10 @@ var readCases = []planCase{
 			keys := w.someKeys(100)
 			return func() error { return w.store.RemoveOutbox(w.Context(), keys) }
 		}},
-	{name: "count outbox entries", rows: 150, indexes: "whole outbox_pkey",
+	{name: "count outbox entries", rows: 150, indexes: "outbox_pkey",
 		do: func(w *crowd) error { _, err := w.store.CountOutbox(w.Context(), 100); return err }},
+	{name: "oldest outbox entry", rows: 20, indexes: "outbox_pkey",
+		do: func(w *crowd) error { _, err := w.store.OldestOutbox(w.Context()); return err }},
 
 	{name: "instance", rows: 5, indexes: "instances_pkey",
 		do: func(w *crowd) error { _, err := w.store.Instance(w.Context(), w.eternal()); return err }},

@@ -31,9 +31,10 @@
 // Deleted rows stay in CockroachDB until they are garbage collected (gc.ttlseconds, four hours by
 // default), and a scan walks over them. That matters for the outbox, where every row is deleted,
 // and for the index by wake_at, where every turn may move a row. So rows of the outbox are deleted
-// by their exact keys, both are only swept from a remembered lower bound on (rondo_marks), and
-// wake_at is rounded up to whole steps ([Options].WakeStep), so that most turns leave it where it
-// is. On PostgreSQL that makes most updates of an instance ones that touch no index.
+// by their exact keys, both are only swept and counted from a remembered lower bound on
+// (rondo_marks), and wake_at is rounded up to whole steps ([Options].WakeStep), so that most turns
+// leave it where it is. On PostgreSQL that makes most updates of an instance ones that touch no
+// index.
 //
 // # The commit
 //

@@ -44,10 +44,7 @@ func (o *outbox) LeaseOutbox(ctx context.Context, take history.Lease) (out []his
 
 // dueEntries finds the oldest outbox entries of all shards that are not leased.
 func (o *outbox) dueEntries(ctx context.Context, take history.Lease) (due []history.OutboxKey, err error) {
-	args := []any{history.OutboxID(take.Before, 0), o.now(), take.Limit}
-	for shard := range int16(history.Shards) {
-		args = append(args, o.marks.fromMark(shard))
-	}
+	args := append([]any{history.OutboxID(take.Before, 0), o.now(), take.Limit}, o.fromMarks()...)
 	err = o.db.ReadOften(ctx, "look for outbox entries", func(db sqlrow.DB) error {
 		due = nil
 		return db.Query(ctx, func(r sqlrow.Row) error {
@@ -134,17 +131,42 @@ func (o *outbox) RemoveOutbox(ctx context.Context, keys []history.OutboxKey) (er
 	return nil
 }
 
-const countEntries = "SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o"
-
 // CountOutbox implements [history.Outbox].
 func (o *outbox) CountOutbox(ctx context.Context, limit int) (n int, err error) {
 	defer o.db.observer.Begin("count_outbox").End(&err)
+	args := append([]any{limit}, o.fromMarks()...)
 	err = o.db.Read(ctx, "count outbox entries", func(db sqlrow.DB) error {
 		return db.Query(ctx, func(r sqlrow.Row) error {
 			return r.Scan(&n)
-		}, countEntries, limit)
+		}, countEntries, args...)
 	})
 	return n, err
+}
+
+// OldestOutbox implements [history.Outbox].
+func (o *outbox) OldestOutbox(ctx context.Context) (made time.Time, err error) {
+	defer o.db.observer.Begin("oldest_outbox").End(&err)
+	err = o.db.Read(ctx, "find the oldest outbox entry", func(db sqlrow.DB) error {
+		made = time.Time{}
+		return db.Query(ctx, func(r sqlrow.Row) error {
+			var k history.OutboxKey
+			err := r.Scan(&k.Shard, &k.ID)
+			if at := k.Made(); made.IsZero() || at.Before(made) {
+				made = at
+			}
+			return err
+		}, oldestEntries(allShards()), o.fromMarks()...)
+	})
+	return made, err
+}
+
+// fromMarks are the parameters of a search of all shards, each from its mark on.
+func (o *outbox) fromMarks() []any {
+	args := make([]any, history.Shards)
+	for shard := range args {
+		args[shard] = o.marks.fromMark(int16(shard))
+	}
+	return args
 }
 
 // wakes implements [history.Wakes].
@@ -221,7 +243,7 @@ func (w *wakes) postpone(ctx context.Context, due []string, take history.Lease) 
 	return out, err
 }
 
-// A sweep searches shard by shard, each from its mark on, which is a parameter of its own.
+// Sweeps and counts search shard by shard, each from its mark on, which is a parameter of its own.
 var (
 	dueEntries = inShards(allShards(), 4,
 		"SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
@@ -229,6 +251,8 @@ var (
 	dueWakes = "SELECT instance FROM (" + inShards(allShards(), 3,
 		"SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 "+
 			"ORDER BY wake_at, instance LIMIT $2") + "\nORDER BY wake_at, instance LIMIT $2) d"
+	countEntries = "SELECT count(*) FROM (" + inShards(allShards(), 2,
+		"SELECT 1 FROM rondo_outbox WHERE shard = %d AND id >= $%d LIMIT $1") + "\nLIMIT $1) o"
 )
 
 func allShards() []int {

@@ -37,6 +37,8 @@ var outboxTests = []test{
 	{"outbox/a_clock_that_is_behind_is_found", entryBehind},
 	{"outbox/a_clock_that_is_far_behind_is_found", entryFarBehind},
 	{"outbox/count", entriesCounted},
+	{"outbox/count_begins_at_the_mark", entriesCountedFromMark},
+	{"outbox/oldest", entryOldest},
 }
 
 // lease leases outbox entries that were made up to now, for a while.
@@ -584,6 +586,52 @@ func entriesCounted(t *testing.T, db *Database) {
 		if n, err := s.CountOutbox(s.ctx(), limit); err != nil || n != want {
 			t.Errorf("up to %d there are %d, want %d (%v)", limit, n, want, err)
 		}
+	}
+}
+
+// entriesCountedFromMark shows that counting, and finding the oldest entry, do not read the part of
+// the outbox that sweeps found empty. An audit still finds entries there.
+func entriesCountedFromMark(t *testing.T, db *Database) {
+	if !db.Marks {
+		t.Skip("sweeps begin at the start: what is removed here costs nothing")
+	}
+	s := open(t, db)
+	s.sweepOn(5, time.Hour)
+	for _, shard := range db.shards() {
+		s.outboxRow(shard, Began.Add(time.Hour), history.AppendPacked(nil, events.Wire{Subject: "s"}))
+	}
+	s.entries(0)
+	s.oldest(time.Time{})
+	above := s.addEntry("above")
+	s.entries(1)
+	s.oldest(above.Made())
+	old, err := s.OldOutbox(s.ctx(), Began.Add(2*time.Hour), 100)
+	if err != nil || len(old) != len(db.shards()) {
+		t.Errorf("an audit finds %d of %d outbox entries (%v)", len(old), len(db.shards()), err)
+	}
+}
+
+// entryOldest shows that the oldest entry counts, leased or not, until it is removed.
+func entryOldest(t *testing.T, db *Database) {
+	s := open(t, db)
+	s.oldest(time.Time{})
+	first := s.addEntry("first")
+	s.clock.Advance(time.Minute)
+	second := s.addEntry("second")
+	s.oldest(first.Made())
+	s.takes(1, "first")
+	s.oldest(first.Made())
+	if err := s.RemoveOutbox(s.ctx(), []history.OutboxKey{first}); err != nil {
+		t.Fatal(err)
+	}
+	s.oldest(second.Made())
+}
+
+// oldest checks when the oldest outbox entry was made.
+func (s *outboxed) oldest(want time.Time) {
+	s.Helper()
+	if got, err := s.OldestOutbox(s.ctx()); err != nil || !got.Equal(want) {
+		s.Errorf("the oldest outbox entry was made at %v (%v), want %v", got, err, want)
 	}
 }
 

@@ -125,10 +125,11 @@ func (b *bench) listAll() {
 	_, valuesErr := b.store.ValuesOf(ctx, []string{"x", "y"})
 	_, tombstonesErr := b.store.Tombstones(ctx, []string{"x", "y"})
 	_, outboxErr := b.store.OldOutbox(ctx, before, 10)
+	_, oldestErr := b.store.OldestOutbox(ctx)
 	_, updateErr := b.store.LastUpdate(ctx, before)
 	_, systemErr := b.store.Identity(ctx)
 	_, _, setErr := b.store.SetIdentity(ctx, history.System{}, "x", 1)
-	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, updateErr, systemErr, setErr} {
+	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, oldestErr, updateErr, systemErr, setErr} {
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -108,6 +108,21 @@ func (o *outbox) CountOutbox(ctx context.Context, limit int) (n int, err error) 
 	return n, err
 }
 
+// OldestOutbox implements [history.Outbox].
+func (o *outbox) OldestOutbox(ctx context.Context) (made time.Time, err error) {
+	defer o.db.observer.Begin("oldest_outbox").End(&err)
+	err = o.db.read(ctx, "find the oldest outbox entry", func(r *session) error {
+		made = time.Time{}
+		return r.query(ctx, func(row sqlrow.Row) error {
+			var key history.OutboxKey
+			err := row.Scan(&key.ID)
+			made = key.Made()
+			return err
+		}, "SELECT id FROM rondo_outbox ORDER BY id LIMIT 1")
+	})
+	return made, err
+}
+
 // wakes implements [history.Wakes].
 type wakes struct {
 	db   *database

@@ -62,6 +62,7 @@ type Backlogs interface {
 // Store counts what waits in the database.
 type Store interface {
 	CountOutbox(ctx context.Context, most int) (int, error)
+	OldestOutbox(ctx context.Context) (time.Time, error)
 	OldOutbox(ctx context.Context, before time.Time, limit int) ([]history.OutboxEntry, error)
 	Count(ctx context.Context, filter history.Filter, most int64) (int64, error)
 }
@@ -77,7 +78,8 @@ type Gauges struct {
 	Metrics  *telemetry.Metrics // nil: none
 	Logger   *slog.Logger
 
-	seen atomic.Pointer[sight]
+	seen     atomic.Pointer[sight]
+	searched time.Time // when the whole outbox was last searched
 }
 
 // sight has the results of one look.
@@ -99,6 +101,8 @@ const (
 	lookAgain = 500 * time.Millisecond
 	// maxCounted bounds the counts: more rows are not counted.
 	maxCounted = 10_000
+	// searchEvery is the interval at which the whole outbox is searched for entries that are older.
+	searchEvery = time.Hour
 	// exportFor is for how many intervals the last results are exported.
 	exportFor = 4
 )
@@ -176,12 +180,8 @@ func (k *Gauges) look(ctx context.Context) {
 func (k *Gauges) lookAtStore(ctx context.Context, s *sight) {
 	var err error
 	if s.entries, err = k.Store.CountOutbox(ctx, maxCounted); err == nil {
-		var old []history.OutboxEntry
-		if old, err = k.Store.OldOutbox(ctx, time.Now(), 1); err == nil {
-			if s.hasOutbox = true; len(old) > 0 {
-				s.oldest = old[0].Key.Made()
-			}
-		}
+		s.oldest, err = k.oldestEntry(ctx)
+		s.hasOutbox = err == nil
 	}
 	if err != nil {
 		k.Logger.Debug("outbox entries could not be counted", "error", err)
@@ -191,6 +191,29 @@ func (k *Gauges) lookAtStore(ctx context.Context, s *sight) {
 		k.Logger.Debug("halted instances could not be counted", "error", err)
 	}
 	s.hasHalted = err == nil
+}
+
+// oldestEntry tells when the oldest outbox entry was stored. An entry where sweeps no longer look
+// would stay unnoticed, so from time to time oldestEntry searches the whole outbox. That may take
+// long, so it repeats a search at once only while there is such an entry.
+func (k *Gauges) oldestEntry(ctx context.Context) (time.Time, error) {
+	oldest, err := k.Store.OldestOutbox(ctx)
+	if err != nil || time.Since(k.searched) < searchEvery {
+		return oldest, err
+	}
+	searching, cancel := context.WithTimeout(ctx, lookFor/2)
+	defer cancel()
+	now := time.Now()
+	old, err := k.Store.OldOutbox(searching, now.Add(-searchEvery), 1)
+	if err != nil {
+		k.Logger.Debug("the whole outbox could not be searched", "error", err)
+	} else if len(old) > 0 {
+		if made := old[0].Key.Made(); oldest.IsZero() || made.Before(oldest) {
+			return made, nil
+		}
+	}
+	k.searched = now
+	return oldest, nil
 }
 
 // tell exports the last results, and the state of this orchestrator.

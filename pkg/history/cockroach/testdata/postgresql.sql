@@ -517,7 +517,23 @@ DELETE FROM rondo_values WHERE shard = $1 AND instance = $2
 ----
 SELECT execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND incarnation = $4
 ----
-SELECT count(*) FROM (SELECT 1 FROM rondo_outbox LIMIT $1) o
+SELECT count(*) FROM (SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 0 AND id >= $2 LIMIT $1) b0
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 1 AND id >= $3 LIMIT $1) b1
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 2 AND id >= $4 LIMIT $1) b2
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 3 AND id >= $5 LIMIT $1) b3
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 4 AND id >= $6 LIMIT $1) b4
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 5 AND id >= $7 LIMIT $1) b5
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 6 AND id >= $8 LIMIT $1) b6
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 7 AND id >= $9 LIMIT $1) b7
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 8 AND id >= $10 LIMIT $1) b8
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 9 AND id >= $11 LIMIT $1) b9
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 10 AND id >= $12 LIMIT $1) b10
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 11 AND id >= $13 LIMIT $1) b11
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 12 AND id >= $14 LIMIT $1) b12
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 13 AND id >= $15 LIMIT $1) b13
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 14 AND id >= $16 LIMIT $1) b14
+UNION ALL SELECT * FROM (SELECT 1 FROM rondo_outbox WHERE shard = 15 AND id >= $17 LIMIT $1) b15
+LIMIT $1) o
 ----
 SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, i.name, i.version, i.engine, i.fresh, i.parent_instance, i.parent_incarnation, i.parent_execution, i.parent_event, i.attributes, i.trace, i.start_message, i.output, i.error, i.custom_status, i.custom_status_version, i.history_bytes, i.unread, i.created_at, i.started_at, i.updated_at, i.ended_at, i.wake_at FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
 UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1

@@ -191,6 +191,8 @@ SELECT i.shard, i.instance, i.incarnation, i.execution, i.last_event, i.status, 
 ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
 ORDER BY i.created_at DESC, i.instance DESC
 ----
+SELECT id FROM rondo_outbox ORDER BY id LIMIT 1
+----
 SELECT id, messages FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?
 ----
 SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
