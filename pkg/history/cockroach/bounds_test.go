@@ -13,7 +13,7 @@ import (
 func TestAServerThatPanicsDuringACommit(t *testing.T) {
 	for _, code := range []string{"58030", "53100", "XX000"} {
 		if c := class(&pgconn.PgError{Severity: "PANIC", SeverityUnlocalized: "PANIC", Code: code},
-			true); c != history.Ambiguous {
+			postgres); c != history.Ambiguous {
 			t.Errorf("%s: %v", code, c)
 		}
 	}
@@ -25,9 +25,21 @@ func TestAServerThatPanicsDuringACommit(t *testing.T) {
 // statement is retried.
 func TestAServerThatDoesNotKnowTheOutcome(t *testing.T) {
 	unknown := &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "40003"}
-	for begun, want := range map[bool]history.Class{true: history.Ambiguous, false: history.Retry} {
-		if c := class(unknown, begun); c != want {
-			t.Errorf("commit in flight %v: %v, want %v", begun, c, want)
+	for in, want := range map[flavour]history.Class{cockroachdb: history.Ambiguous, noCommit: history.Retry} {
+		if c := class(unknown, in); c != want {
+			t.Errorf("a commit in flight in %d: %v, want %v", in, c, want)
+		}
+	}
+}
+
+// TestAServerThatCancelsACommit shows that query_canceled leaves the outcome of a commit unknown on
+// CockroachDB only. A cancelled statement within a transaction has changed nothing.
+func TestAServerThatCancelsACommit(t *testing.T) {
+	cancelled := &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "57014"}
+	for in, want := range map[flavour]history.Class{cockroachdb: history.Ambiguous, postgres: history.Retry,
+		noCommit: history.Retry} {
+		if c := class(cancelled, in); c != want {
+			t.Errorf("a commit in flight in %d: %v, want %v", in, c, want)
 		}
 	}
 }

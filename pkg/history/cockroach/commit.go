@@ -271,7 +271,7 @@ func (s *committer) commitTogether(ctx context.Context, entries []*entry,
 		if isUnstorable(err) && generalize(entries) { // another process may have begun one of them at this moment
 			won, made, err = once(ctx, entries, published)
 		}
-		c := class(err, true)
+		c := class(err, s.db.flavour)
 		switch {
 		case err == nil:
 			keys, recent = append(keys, made...), made
@@ -330,13 +330,13 @@ func (s *committer) judge(ctx context.Context, entries []*entry, won map[string]
 	}
 	found, err := s.loader.rows(ctx, ids)
 	if err != nil {
-		return fail("read back", class(err, false), err)
+		return fail("read back", class(err, noCommit), err)
 	}
 	for _, e := range lost {
 		if doubt {
 			ours, err := s.isStored(ctx, e)
 			if err != nil {
-				return fail("read back", class(err, false), err)
+				return fail("read back", class(err, noCommit), err)
 			}
 			if ours {
 				e.Outcome = history.Outcome{Status: history.Committed}
@@ -347,7 +347,7 @@ func (s *committer) judge(ctx context.Context, entries []*entry, won map[string]
 		if sqlrow.StartsChild(e.Turn) {
 			parentGone, err = dialect.ParentGone(ctx, plain(s.db.pool), e.Turn, found[e.Turn.Row.Parent.Instance])
 			if err != nil {
-				return fail("read back", class(err, false), err)
+				return fail("read back", class(err, noCommit), err)
 			}
 		}
 		e.Outcome = sqlrow.Refusal(e.Turn, found[e.Turn.Instance], parentGone)
@@ -439,7 +439,7 @@ func (s *committer) commitStatement(ctx context.Context, entries []*entry,
 	published []history.OutboxKey) (won map[string]bool, keys []history.OutboxKey, err error) {
 	conn, err := s.db.pool.Acquire(ctx)
 	if err != nil {
-		return nil, nil, fail("commit", class(err, false), err) // nothing was sent
+		return nil, nil, fail("commit", class(err, noCommit), err) // nothing was sent
 	}
 	defer conn.Release()
 	var b pgx.Batch

@@ -98,6 +98,33 @@ func TestOutboxEntriesOfATurnThatIsNotRecognized(t *testing.T) {
 	}
 }
 
+// TestACancelledCommitMayHaveHappened has a commit happen, and its statement answer query_canceled,
+// as CockroachDB does when the time limit ends a statement that is committing. The store must not
+// take its own turn for one of another process.
+func TestACancelledCommitMayHaveHappened(t *testing.T) {
+	b := newBench(t, cockroach.Options{})
+	cockroach.TakeForCockroachDB(b.store)
+	x := historytest.NewActor(b.id())
+	b.mustCommit(b.clear, []*round.Turn{x.StartAndCall()})
+	turn := x.Note()
+	happened := false
+	b.proxy.Inject(func(s pgfault.Statement) pgfault.Fault {
+		if happened || !strings.HasPrefix(s.SQL, "WITH won") {
+			return pgfault.Pass
+		}
+		happened = true
+		b.mustCommit(b.clear, []*round.Turn{turn})
+		return faults["statement time"]
+	})
+	r, err := b.store.Commit(t.Context(), historytest.Batch(t, turn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Outcomes[0]; got.Status != history.Committed {
+		t.Errorf("the turn that is stored counts as %v (%+v)", got.Status, got.Actual)
+	}
+}
+
 func (b *bench) allEntries() (keys []history.OutboxKey) {
 	b.Helper()
 	rows, err := b.direct.Query(b.Context(), "SELECT shard, id FROM rondo_outbox")

@@ -23,7 +23,7 @@ var states = map[string]history.Class{
 	"55P03": history.Contended, // lock_not_available
 	"40003": history.Ambiguous, // statement_completion_unknown: CockroachDB's "result is ambiguous"
 
-	"57014": history.Retry,   // query_canceled: the statement's time limit
+	"57014": history.Retry,   // query_canceled: the statement's time limit; in CockroachDB a commit is ambiguous
 	"57P01": history.Retry,   // admin_shutdown
 	"57P02": history.Retry,   // crash_shutdown
 	"57P03": history.Retry,   // cannot_connect_now: it is starting
@@ -46,9 +46,10 @@ var unstorable = map[string]bool{
 	"54": true, // program limits: an index row that is too long
 }
 
-// class is the class of an error. begun says that a commit was in flight, so that a lost connection
-// leaves its end unknown.
-func class(err error, begun bool) history.Class {
+// class is the class of an error. committing is the database in which a commit was in flight, so
+// that a lost connection leaves its end unknown; noCommit if there was none.
+func class(err error, committing flavour) history.Class {
+	begun := committing != noCommit
 	var classified *history.Error
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -79,6 +80,8 @@ func class(err error, begun bool) history.Class {
 			return history.Permanent
 		case begun && c == history.Retry && endsConnection(pg.Code):
 			return history.Ambiguous
+		case committing == cockroachdb && pg.Code == canceled:
+			return history.Ambiguous
 		case !begun && c == history.Ambiguous:
 			return history.Retry
 		}
@@ -99,6 +102,12 @@ func class(err error, begun bool) history.Class {
 	}
 	return history.Permanent
 }
+
+// canceled is the code of query_canceled: a time limit of the server, or an operator, has ended the
+// statement. CockroachDB commits a statement outside a transaction as part of executing it, and
+// gives this error whatever has become of the commit. PostgreSQL gives it only if nothing was
+// committed.
+const canceled = "57014"
 
 // endsConnection reports whether an error may come instead of the answer to a commit that has
 // happened.
@@ -142,7 +151,8 @@ func isUntrusted(err error) bool {
 // isUnstorable reports whether the error is about the data.
 func isUnstorable(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && len(pg.Code) == 5 && unstorable[pg.Code[:2]] && class(err, false) == history.Permanent
+	return errors.As(err, &pg) && len(pg.Code) == 5 && unstorable[pg.Code[:2]] &&
+		class(err, noCommit) == history.Permanent
 }
 
 // fail wraps an error with its class.

@@ -33,6 +33,9 @@ func QueuesForCockroachDB(s *Store, clock func() time.Time) jobs.Store {
 	return sqljobs.NewQueues(cockroachdb.queueDialect(), s.db, clock)
 }
 
+// TakeForCockroachDB has a store take the database behind its connections for CockroachDB.
+func TakeForCockroachDB(s *Store) { s.db.flavour = cockroachdb }
+
 // HoldAgainAfter changes, for a test, after what time the row of versions is held anew.
 func HoldAgainAfter(tb testing.TB, d time.Duration) {
 	before := holdAgain

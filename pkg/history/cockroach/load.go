@@ -25,7 +25,7 @@ func (l *loader) Load(ctx context.Context, instances []string,
 	defer l.db.observer.Begin("load").End(&err)
 	err = retry(ctx, func() error {
 		known, err = l.load(ctx, instances, admit)
-		return fail("load", class(err, false), err)
+		return fail("load", class(err, noCommit), err)
 	})
 	return known, err
 }

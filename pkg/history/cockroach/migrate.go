@@ -177,7 +177,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 			continue // it was paused for so long that another one went on
 		}
 		if err != nil {
-			return fail(migrating, class(err, false), err)
+			return fail(migrating, class(err, noCommit), err)
 		}
 		if !held && !waits {
 			waits = true
@@ -234,7 +234,7 @@ func raceClass(err error) history.Class {
 			return history.Contended
 		}
 	}
-	return class(err, false)
+	return class(err, noCommit)
 }
 
 // exec runs a statement, however long it takes: an index on a large table takes longer than any
@@ -243,7 +243,7 @@ func (m *migrator) exec(ctx context.Context, statement string, args ...any) (tag
 	err = retry(ctx, func() error {
 		if m.conn == nil || m.conn.IsClosed() {
 			if err := m.connect(ctx); err != nil {
-				return fail(migrating, class(err, false), err)
+				return fail(migrating, class(err, noCommit), err)
 			}
 		}
 		tag, err = m.conn.Exec(ctx, statement, args...)

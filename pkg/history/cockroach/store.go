@@ -171,6 +171,9 @@ type flavour int
 const (
 	postgres flavour = iota + 1
 	cockroachdb
+
+	// noCommit is the database of no commit, for class.
+	noCommit flavour = 0
 )
 
 func (f flavour) String() string {
@@ -263,7 +266,7 @@ func (d *database) identify(ctx context.Context, timeout time.Duration) error {
 	err := retry(connecting, func() error {
 		conn, err := d.pool.Acquire(connecting)
 		if err != nil {
-			return fail("connect to the database", class(err, false), err)
+			return fail("connect to the database", class(err, noCommit), err)
 		}
 		defer conn.Release()
 		d.flavour = flavourOf(conn.Conn())
@@ -390,12 +393,12 @@ func (s *Store) Close() error {
 func (s *Store) Ping(ctx context.Context) (err error) {
 	defer s.db.observer.Begin("ping").End(&err)
 	err = s.db.pool.Ping(ctx)
-	return fail("reach the database", class(err, false), err)
+	return fail("reach the database", class(err, noCommit), err)
 }
 
 // Clock implements [history.Store].
 func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	defer s.db.observer.Begin("clock").End(&err)
 	err = s.db.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
-	return now.UTC(), fail("read the clock of the database", class(err, false), err)
+	return now.UTC(), fail("read the clock of the database", class(err, noCommit), err)
 }

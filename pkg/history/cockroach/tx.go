@@ -129,7 +129,7 @@ func (d *database) ReadOften(ctx context.Context, op string, f func(sqlrow.DB) e
 }
 
 func (d *database) read(ctx context.Context, op string, db runner, f func(sqlrow.DB) error) error {
-	return retry(ctx, func() error { return failUnlessMeant(op, f(db), false) })
+	return retry(ctx, func() error { return failUnlessMeant(op, f(db), noCommit) })
 }
 
 // ErrReadOnly is the error of methods that write, when the database was opened read-only.
@@ -158,7 +158,7 @@ func (d *database) WriteOnce(ctx context.Context, op string, doubted func(), f f
 	return retry(ctx, func() error {
 		err := failUnlessMeant(op, d.inTransaction(plannedEach(ctx), func(tx pgx.Tx) error {
 			return f(plain(tx))
-		}), false)
+		}), noCommit)
 		if err != nil && history.ClassOf(err) == history.Ambiguous {
 			doubted()
 			if ctx.Err() == nil {
@@ -178,10 +178,10 @@ func (d *database) writeKept(ctx context.Context, op string, f func(sqlrow.DB) e
 	return retry(ctx, func() error {
 		conn, err := d.pool.Acquire(ctx)
 		if err != nil {
-			return fail(op, class(err, false), err) // nothing was sent
+			return fail(op, class(err, noCommit), err) // nothing was sent
 		}
 		defer conn.Release()
-		err = failUnlessMeant(op, f(kept(conn)), true)
+		err = failUnlessMeant(op, f(kept(conn)), d.flavour)
 		if err != nil && history.ClassOf(err) == history.Ambiguous && ctx.Err() == nil {
 			err = &history.Error{Class: history.Retry, Op: op, Err: err}
 		}
@@ -193,12 +193,12 @@ func (d *database) writeKept(ctx context.Context, op string, f func(sqlrow.DB) e
 func (d *database) inTransaction(ctx context.Context, f func(pgx.Tx) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return fail("begin", class(err, false), err) // nothing was sent
+		return fail("begin", class(err, noCommit), err) // nothing was sent
 	}
 	defer conn.Release()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
-		return fail("begin", class(err, false), err)
+		return fail("begin", class(err, noCommit), err)
 	}
 	a := &restartable{Tx: tx}
 	err = crdb.ExecuteInTx(ctx, a, func() error { return f(tx) })
@@ -209,7 +209,7 @@ func (d *database) inTransaction(ctx context.Context, f func(pgx.Tx) error) erro
 		// On CockroachDB, releasing the savepoint has committed, and ExecuteInTx ignores the error
 		// of what follows. On PostgreSQL that is the commit.
 		if err = a.commit; err != nil {
-			return fail("commit", class(err, true), err)
+			return fail("commit", class(err, postgres), err)
 		}
 	case errors.As(err, &ambiguous):
 		return &history.Error{Class: history.Ambiguous, Op: "commit", Err: err}
@@ -239,7 +239,7 @@ func (r *restartable) Commit(ctx context.Context) error {
 
 // failUnlessMeant classifies errors of the database and leaves those alone that were meant for the
 // caller.
-func failUnlessMeant(op string, err error, begun bool) error {
+func failUnlessMeant(op string, err error, committing flavour) error {
 	if err == nil {
 		return nil
 	}
@@ -249,5 +249,5 @@ func failUnlessMeant(op string, err error, begun bool) error {
 			return err
 		}
 	}
-	return fail(op, class(err, begun), err)
+	return fail(op, class(err, committing), err)
 }
