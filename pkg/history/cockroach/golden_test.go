@@ -82,7 +82,7 @@ var (
 	written      = regexp.MustCompile(`\b(INSERT INTO|UPDATE|DELETE FROM) (rondo_\w+)`)
 	changesTable = regexp.MustCompile(`^(CREATE|ALTER|DROP|TRUNCATE)\b`)
 	joinsTable   = regexp.MustCompile(`;\s*(CREATE|ALTER|DROP|TRUNCATE)\b`)
-	boundByQuery = regexp.MustCompile(`rondo_jobs\b[^()]* position <= \(SELECT\b`)
+	boundByQuery = regexp.MustCompile(`rondo_\w+[^()]* [<>]=? (coalesce\()?\(SELECT\b`)
 )
 
 // TestStatementsFitCockroachDB checks what CockroachDB's parser does not: what its server refuses,
@@ -120,7 +120,7 @@ func misfits(s string) (bad []string) {
 		bad = append(bad, "advisory locks do nothing")
 	}
 	if boundByQuery.MatchString(s) {
-		bad = append(bad, "a bound from a subquery does not bound the scan: this reads all ready jobs")
+		bad = append(bad, "a bound from a subquery does not bound the scan: this may read all rows of a key")
 	}
 	if strings.Contains(s, "FOR KEY SHARE") {
 		bad = append(bad, "FOR KEY SHARE locks against every change")
@@ -144,6 +144,9 @@ func TestMisfitsAreNoticed(t *testing.T) {
 		"SELECT 1; DROP TABLE x":                                                        "of its own",
 		"DELETE FROM rondo_jobs WHERE queue = $1 AND position <= (SELECT max(position) " +
 			"FROM rondo_jobs)": "a bound from a subquery",
+		"SELECT data FROM rondo_history WHERE instance = $1 AND event >= coalesce((SELECT event FROM rondo_history), " +
+			"0)": "a bound from a subquery",
+		"SELECT 1 FROM rondo_history WHERE event >= $1":        "",
 		"SELECT pg_advisory_xact_lock(1)":                      "advisory",
 		"SELECT 1 FROM rondo_instances FOR KEY SHARE":          "FOR KEY SHARE",
 		"SELECT 1 FROM rondo_instances FOR UPDATE":             "",

@@ -740,9 +740,7 @@ SELECT * FROM (SELECT execution, incarnation, name, version, engine, status, out
 ----
 SELECT incarnation, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND status NOT IN ('deleting', 'deleted')
 ----
-SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $5
-	AND event >= coalesce((SELECT event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1), 0)
-	ORDER BY event
+SELECT * FROM (SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event
 ----
 SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
 ----

@@ -94,10 +94,15 @@ func scanExecution(instance string, r sqlrow.Row) (history.ExecutionInfo, error)
 	return x, nil
 }
 
-// eventsBetween begins with the row that the first event is in.
-var eventsBetween = "SELECT " + sqlrow.EventColumns.String() + ` FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $5
-	AND event >= coalesce((SELECT event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1), 0)
-	ORDER BY event`
+// eventsBetween begins with the row that the first event is in. That row is no bound of a scan,
+// which CockroachDB would not use: each page would read the history from its beginning
+// (https://github.com/cockroachdb/cockroach/issues/93829).
+var eventsBetween = func() string {
+	rows := "SELECT " + sqlrow.EventColumns.String() +
+		" FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND "
+	return "SELECT * FROM (" + rows + "event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL " + rows +
+		"event > $4 AND event <= $5 ORDER BY event"
+}()
 
 // Events implements [history.Reader].
 func (a *Admin) Events(ctx context.Context, instance string, execution, after int64,

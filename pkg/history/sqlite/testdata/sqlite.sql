@@ -73,6 +73,8 @@ SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.s
 ----
 SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'deleting' AND i.shard = 0 ORDER BY i.created_at LIMIT 100) b0) b LIMIT 100
 ----
+SELECT * FROM (SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event
+----
 SELECT * FROM (SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10
 ----
 SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = 0 AND id < $1 ORDER BY id LIMIT 10) b0
@@ -127,10 +129,6 @@ SELECT count(*) FROM sqlite_schema WHERE name = 'rondo_schema'
 SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FROM rondo_outbox) FROM rondo_executions WHERE status NOT IN ('deleting', 'deleted') AND (shard, instance) NOT IN (SELECT shard, instance FROM rondo_instances WHERE status = 'deleting')
 ----
 SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
-----
-SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $5
-	AND event >= coalesce((SELECT event FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1), 0)
-	ORDER BY event
 ----
 SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event <= ? ORDER BY event
 ----
