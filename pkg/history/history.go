@@ -235,7 +235,7 @@ type Wakes interface {
 // Updates is what the recovery of a broker that has lost everything needs.
 type Updates interface {
 	// LastUpdate tells when the last turn before a moment was taken; zero if there was none. It
-	// reads all rows of instances.
+	// reads all rows of instances, in several statements.
 	LastUpdate(ctx context.Context, before time.Time) (time.Time, error)
 }
 

@@ -307,6 +307,8 @@ var readCases = []planCase{
 			_, err := w.store.OldOutbox(w.Context(), w.now.Add(-time.Minute), 10)
 			return err
 		}},
+	{name: "last update", rows: 8000, indexes: "instances_pkey", // a statement reads one of 16 shards
+		do: func(w *crowd) error { _, err := w.store.LastUpdate(w.Context(), w.now); return err }},
 	{name: "value", rows: 5, indexes: "instances_pkey values_pkey",
 		do: func(w *crowd) error { _, _, err := w.store.Value(w.Context(), w.eternal(), "a"); return err }},
 	{name: "custom status", rows: 5, indexes: "instances_pkey",

@@ -749,7 +749,7 @@ SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES 
 ----
 DELETE FROM rondo_instances WHERE (shard, instance) IN (VALUES (7, CAST($1 AS TEXT))) AND created_at < $2
 ----
-SELECT max(updated_at) FROM rondo_instances WHERE updated_at < $1 AND status NOT IN ('deleting', 'deleted')
+SELECT max(updated_at) FROM rondo_instances WHERE shard = $1 AND updated_at < $2 AND status NOT IN ('deleting', 'deleted')
 ----
 SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
 ----

@@ -78,21 +78,26 @@ func (a *Admin) Tombstones(ctx context.Context, instances []string) (tombstones 
 	return tombstones, nil
 }
 
-// LastUpdate implements [history.Updates].
+// LastUpdate implements [history.Updates]. No index has the times, so it reads all rows. Each shard
+// is a statement of its own, or a large table would exceed the time limit of a statement.
 func (a *Admin) LastUpdate(ctx context.Context, before time.Time) (at time.Time, err error) {
 	defer a.observer.Begin("last_update").End(&err)
-	b := a.builder()
-	statement := "SELECT max(updated_at) FROM rondo_instances WHERE updated_at < " + b.TimeArg(before) + " AND " +
-		sqlrow.Alive
-	err = a.Read(ctx, "look for the last update", func(db sqlrow.DB) error {
-		return db.Query(ctx, func(r sqlrow.Row) error {
-			var m sqlrow.Moment
-			err := r.Scan(&m)
-			at = m.Time
-			return err
-		}, statement, b.Args...)
-	})
-	return at, err
+	for shard := range a.Shards {
+		b := a.builder()
+		statement := "SELECT max(updated_at) FROM rondo_instances WHERE shard = " + b.Arg(int16(shard)) +
+			" AND updated_at < " + b.TimeArg(before) + " AND " + sqlrow.Alive
+		var last sqlrow.Moment
+		err := a.Read(ctx, "look for the last update", func(db sqlrow.DB) error {
+			return db.Query(ctx, func(r sqlrow.Row) error { return r.Scan(&last) }, statement, b.Args...)
+		})
+		if err != nil {
+			return time.Time{}, err
+		}
+		if last.After(at) {
+			at = last.Time
+		}
+	}
+	return at, nil
 }
 
 // OldOutbox implements [history.Audit].

@@ -214,7 +214,7 @@ SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_l
 ----
 SELECT lock_id, number, items, created_at, expires_at, returned FROM rondo_job_locks WHERE queue = $1 AND returned = TRUE ORDER BY expires_at LIMIT $2
 ----
-SELECT max(updated_at) FROM rondo_instances WHERE updated_at < $1 AND status NOT IN ('deleting', 'deleted')
+SELECT max(updated_at) FROM rondo_instances WHERE shard = $1 AND updated_at < $2 AND status NOT IN ('deleting', 'deleted')
 ----
 SELECT queue, state FROM rondo_job_queues WHERE queue > $1 ORDER BY queue LIMIT $2
 ----
