@@ -255,6 +255,28 @@ func TestSettingsOfConnections(t *testing.T) {
 	}
 }
 
+// TestTheAddressRaisesTheConnectTimeout shows that Open waits for a server as long as the address
+// says for all of its hosts, if that is longer than its option.
+func TestTheAddressRaisesTheConnectTimeout(t *testing.T) {
+	short := cockroach.Options{ConnectTimeout: 5 * time.Second}
+	for _, c := range []struct {
+		name, address string
+		options       cockroach.Options
+		want          time.Duration
+	}{
+		{"nothing", "postgres://h/d", cockroach.Options{}, 30 * time.Second},
+		{"the option", "postgres://h/d", short, 5 * time.Second},
+		{"a shorter one", "postgres://h/d?connect_timeout=2", short, 5 * time.Second},
+		{"a longer one", "postgres://h/d?connect_timeout=60", short, time.Minute},
+		{"keywords", "host=h dbname=d connect_timeout=60", cockroach.Options{}, time.Minute},
+		{"several hosts", "postgres://a,b:2,b:3/d?connect_timeout=20&sslmode=prefer", short, time.Minute},
+	} {
+		if got, err := cockroach.ConnectTimeout(c.address, c.options); err != nil || got != c.want {
+			t.Errorf("%s: %v (%v), want %v", c.name, got, err, c.want)
+		}
+	}
+}
+
 // TestWhatIsWrittenSoon shows that the store sets backend_flush_after, so that the server writes
 // dirty pages soon, unless the server, the database, the role or the address sets it.
 func TestWhatIsWrittenSoon(t *testing.T) {

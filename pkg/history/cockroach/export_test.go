@@ -36,6 +36,12 @@ func QueuesForCockroachDB(s *Store, clock func() time.Time) jobs.Store {
 // TakeForCockroachDB has a store take the database behind its connections for CockroachDB.
 func TakeForCockroachDB(s *Store) { s.db.flavour = cockroachdb }
 
+// ConnectTimeout is how long Open waits for a server at an address.
+func ConnectTimeout(address string, options Options) (time.Duration, error) {
+	_, timeout, err := poolConfig(address, options.withDefaults())
+	return timeout, err
+}
+
 // HoldAgainAfter changes, for a test, after what time the row of versions is held anew.
 func HoldAgainAfter(tb testing.TB, d time.Duration) {
 	before := holdAgain
@@ -96,7 +102,7 @@ func (r *Reused) take(ctx context.Context, options Options) (*pgxpool.Pool, erro
 		r.free = slices.Delete(r.free, n-1, n)
 		return pool, nil
 	}
-	config, err := poolConfig(r.Address, options)
+	config, _, err := poolConfig(r.Address, options)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,8 @@ type Options struct {
 	// StatementTimeout bounds each statement on the server; 0 means 30 seconds.
 	StatementTimeout time.Duration
 	// ConnectTimeout bounds how long Open waits for a server that does not answer; 0 means 30
-	// seconds.
+	// seconds. If the hosts of the address may take longer, by its connect_timeout, Open waits as
+	// long.
 	ConnectTimeout time.Duration
 	// WakeStep is what wake-up times are rounded up to; 0 means 10 seconds. It is how much later
 	// than necessary a lost message may be noticed.
@@ -202,10 +203,11 @@ func (f flavour) queueDialect() sqlrow.Dialect {
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
 	clock := options.Now
 	options = options.withDefaults()
-	config, err := poolConfig(address, options)
+	config, connectTimeout, err := poolConfig(address, options)
 	if err != nil {
 		return nil, err
 	}
+	options.ConnectTimeout = connectTimeout
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fail("open the database", history.Permanent, err)
@@ -275,7 +277,7 @@ func (d *database) identify(ctx context.Context, timeout time.Duration) error {
 	if err != nil && connecting.Err() != nil {
 		to := d.pool.Config().ConnConfig
 		return fmt.Errorf("%w (gave up after %v; does a server listen at %s, and can this machine reach it?)", err,
-			timeout, net.JoinHostPort(to.Host, fmt.Sprint(to.Port)))
+			timeout, hostPort(to.Host, to.Port))
 	}
 	return err
 }
@@ -287,12 +289,14 @@ func flavourOf(conn *pgx.Conn) flavour {
 	return postgres
 }
 
-// poolConfig makes the pool's settings of an address and options.
-func poolConfig(address string, options Options) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(address)
+// poolConfig makes the pool's settings of an address and options. It also returns how long to wait
+// for a server.
+func poolConfig(address string, options Options) (config *pgxpool.Config, connectTimeout time.Duration, err error) {
+	config, err = pgxpool.ParseConfig(address)
 	if err != nil {
-		return nil, unreadable(address)
+		return nil, 0, unreadable(address)
 	}
+	connectTimeout = max(options.ConnectTimeout, connectsWithin(config.ConnConfig))
 	switch {
 	case options.MaxConns > 0:
 		config.MaxConns = int32(options.MaxConns)
@@ -319,8 +323,20 @@ func poolConfig(address string, options Options) (*pgxpool.Config, error) {
 	if options.Configure != nil {
 		options.Configure(config)
 	}
-	return config, nil
+	return config, connectTimeout, nil
 }
+
+// connectsWithin is how long connecting to one of the hosts of an address may take, by its
+// connect_timeout, which is for each host; 0 if the address has none.
+func connectsWithin(config *pgx.ConnConfig) time.Duration {
+	hosts := map[string]bool{hostPort(config.Host, config.Port): true}
+	for _, f := range config.Fallbacks { // they include the same hosts without TLS
+		hosts[hostPort(f.Host, f.Port)] = true
+	}
+	return time.Duration(len(hosts)) * config.ConnectTimeout
+}
+
+func hostPort(host string, port uint16) string { return net.JoinHostPort(host, fmt.Sprint(port)) }
 
 const (
 	postgresSession = "SET default_transaction_isolation = 'read committed'; SET enable_seqscan = off; " +
