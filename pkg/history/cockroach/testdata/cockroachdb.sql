@@ -1,6 +1,6 @@
 -- All statements as they are sent to CockroachDB: those that depend on what is asked for once each,
 -- and with lists of 2 shards instead of all.
--- Parsed with the parsers of CockroachDB v23.2 and v25.2; not run on a server.
+-- Most were parsed with the parsers of CockroachDB v23.2 and v25.2; none was run on a server.
 -- Written by: go test ./pkg/history/cockroach -run TestStatementsForCockroachDB -update
 SET default_transaction_isolation = 'serializable'; SET plan_cache_mode = force_custom_plan
 ----
