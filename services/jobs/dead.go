@@ -35,7 +35,13 @@ func (h *deadHandlers) list(c *call) (answer, error) {
 			return answer{}, err
 		}
 	}
-	all, err := h.deadOf(c, after, limit+1)
+	var all []jobs.Dead
+	var most int
+	err = h.operations.list(c, func(room int) (n int, err error) {
+		most = room
+		all, n, err = h.deadOf(c, after, limit+1, most)
+		return n, err
+	})
 	if err != nil {
 		return answer{}, err
 	}
@@ -46,7 +52,7 @@ func (h *deadHandlers) list(c *call) (answer, error) {
 	}{Items: []deadJob{}}
 	bytes := 0
 	for n, d := range all {
-		if bytes += len(d.Data); n == limit || bytes > maxAnswer && n > 0 {
+		if bytes += len(d.Data); n == limit || bytes > most && n > 0 {
 			out.After = out.Items[n-1].ID
 			break
 		}
@@ -60,13 +66,13 @@ func (h *deadHandlers) list(c *call) (answer, error) {
 // deadAtOnce bounds the dead jobs that are read at once: their sizes are not known.
 const deadAtOnce = 32
 
-// deadOf reads dead jobs after one, up to the limit or up to the size of an answer.
-func (h *deadHandlers) deadOf(c *call, after jobs.DeadID, limit int) (all []jobs.Dead, err error) {
-	for bytes := 0; len(all) < limit && bytes <= maxAnswer; {
-		ask := min(deadAtOnce, limit-len(all))
+// deadOf reads dead jobs after one, up to the limit or up to a size, which it returns.
+func (h *deadHandlers) deadOf(c *call, after jobs.DeadID, limit, most int) (all []jobs.Dead, bytes int, err error) {
+	for len(all) < limit && bytes <= most {
+		ask := min(deadAtOnce, limit-len(all), max(1, (most-bytes)/DefaultMaxJob))
 		some, err := h.store.Dead(c.Context(), c.queue, after, ask)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, d := range some {
 			bytes += len(d.Data)
@@ -76,7 +82,7 @@ func (h *deadHandlers) deadOf(c *call, after jobs.DeadID, limit int) (all []jobs
 		}
 		after = some[ask-1].DeadID()
 	}
-	return all, nil
+	return all, bytes, nil
 }
 
 func (h *deadHandlers) requeue(c *call) (answer, error) {

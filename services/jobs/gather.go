@@ -54,6 +54,7 @@ const (
 type waiting struct {
 	ctx    context.Context
 	op     jobs.Operation
+	answer *heldAnswer // nil: the result is not held
 	bytes  int
 	items  int
 	result jobs.Result
@@ -67,8 +68,8 @@ func newGatherer(store jobs.Store, timeout time.Duration, parallel int) *gathere
 }
 
 // do waits for the turn of an operation, and then for the result.
-func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation) (jobs.Result, error) {
-	w := &waiting{ctx: ctx, op: op, bytes: sizeOf(op), items: jobsOf(op), done: make(chan struct{})}
+func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation, a *heldAnswer) (jobs.Result, error) {
+	w := &waiting{ctx: ctx, op: op, answer: a, bytes: sizeOf(op), items: jobsOf(op), done: make(chan struct{})}
 	g.mu.Lock()
 	l, busy := g.queues[name]
 	if !busy {
@@ -151,8 +152,7 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 	bytes, items := 0, 0
 	for len(l.waiting) > 0 && len(batch) < gatherMost {
 		w := l.waiting[0]
-		if w.ctx.Err() != nil { // its request has ended, so it is not done
-			w.err = context.Cause(w.ctx)
+		if w.err = w.ready(); w.err != nil {
 			close(w.done)
 			l.waiting = l.waiting[1:]
 			continue
@@ -169,6 +169,44 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 		delete(g.queues, name)
 	}
 	return batch
+}
+
+// ready returns an error if the operation is not to be done: its request has ended, or there is no
+// room for its answer.
+func (w *waiting) ready() error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	p, ok := w.op.(jobs.Pop)
+	if !ok || w.answer == nil {
+		return nil
+	}
+	room, err := w.answer.room()
+	if err == nil && room < maxAnswer {
+		w.op = within(p, room)
+	}
+	return err
+}
+
+// within bounds a pop to a number of bytes: also by its count, because the sizes of few jobs are
+// not read before they are popped.
+func within(p jobs.Pop, bytes int) jobs.Pop {
+	p.Bytes = bytes
+	if p.Count <= jobs.MaxCount { // more are refused
+		p.Count = min(p.Count, max(1, bytes/DefaultMaxJob))
+	}
+	return p
+}
+
+// hold has the answer hold the jobs that were popped.
+func (w *waiting) hold() {
+	n := 0
+	for _, i := range w.result.Items {
+		n += len(i.Data)
+	}
+	if n > 0 && w.answer != nil {
+		w.answer.has(n)
+	}
 }
 
 // turn is the place of an operation in its batch. Clients cannot tell in which order their requests
@@ -206,6 +244,7 @@ func (g *gatherer) together(name string, batch []*waiting) {
 	for n, w := range batch {
 		if w.err = err; err == nil {
 			w.result = results[n]
+			w.hold()
 		}
 		close(w.done)
 	}

@@ -156,32 +156,47 @@ func (h *queueHandlers) list(c *call) (answer, error) {
 		Queues []standing `json:"queues"`
 		After  string     `json:"after,omitempty"`
 	}{Queues: []standing{}}
-	// Queues that the caller may not look at are left out, and so are their names.
+	err = h.operations.list(c, func(most int) (n int, err error) {
+		out.Queues, out.After, n, err = h.visible(c, limit, most)
+		return n, err
+	})
+	return answer{body: out}, err
+}
+
+// visible reads the queues that the caller may look at, up to the limit or up to a size. Of others
+// it returns nothing, not even names.
+func (h *queueHandlers) visible(c *call, limit, most int) (all []standing, next string, bytes int, err error) {
+	all = []standing{}
 	ask := limit + 1
 	if c.caller != nil {
 		ask = maxPage + 1 // or a caller with few queues could have them read one by one
 	}
 	for after := c.URL.Query().Get("after"); ; {
-		all, err := h.store.List(c.Context(), after, ask)
+		some, err := h.store.List(c.Context(), after, ask)
 		if err != nil {
-			return answer{}, err
+			return nil, "", 0, err
 		}
-		for _, i := range all {
+		for _, i := range some {
 			if !c.may(Look, i.Queue) {
 				continue
 			}
-			if len(out.Queues) == limit {
-				out.After = out.Queues[limit-1].Queue
-				return answer{body: out}, nil
+			if len(all) == limit || bytes > most {
+				return all, all[len(all)-1].Queue, bytes, nil
 			}
-			out.Queues = append(out.Queues, standingOf(i))
+			all, bytes = append(all, standingOf(i)), bytes+standingBytes+len(i.Ready)*priorityBytes
 		}
-		if len(all) < ask {
-			return answer{body: out}, nil
+		if len(some) < ask {
+			return all, "", bytes, nil
 		}
-		after = all[len(all)-1].Queue
+		after = some[len(some)-1].Queue
 	}
 }
+
+// standingBytes estimates a queue in a list, priorityBytes each of its priorities with ready jobs.
+const (
+	standingBytes = 2 << 10
+	priorityBytes = 24
+)
 
 // ---- Changing a queue.
 

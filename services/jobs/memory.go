@@ -56,9 +56,14 @@ func (m *memory) release(c *Caller, held int64) {
 	m.large.take(c, -(max(held, smallBody) - smallBody))
 }
 
-func (s *share) has(c *Caller, n int64) bool {
-	left := s.free - n
-	return n == 0 || left >= 0 && (c == nil || s.of[c.Name]+n <= left)
+func (s *share) has(c *Caller, n int64) bool { return n == 0 || n <= s.room(c) }
+
+// room is how many bytes more a caller may hold: then it holds as much as is left.
+func (s *share) room(c *Caller) int64 {
+	if c == nil {
+		return s.free
+	}
+	return (s.free - s.of[c.Name]) / 2
 }
 
 func (s *share) take(c *Caller, n int64) {

@@ -15,15 +15,18 @@ import (
 // operations does operations on queues, and counts the changes of jobs.
 type operations struct {
 	line    *gatherer
+	lists   chan struct{} // those that are read at once
 	metrics *telemetry.JobMetrics
 	now     func() time.Time
 	timeout time.Duration // bounds the work for a request
 }
 
 // gathered does an operation, together with others of the same queue that arrive at the same time.
-// The error is the store's; the reason for a refusal is in the result.
-func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
-	r, err := o.line.do(ctx, queue, op)
+// The error is the store's; the reason for a refusal is in the result. The answer holds the jobs of
+// a pop, unless it is nil.
+func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operation,
+	a *heldAnswer) (jobs.Result, error) {
+	r, err := o.line.do(ctx, queue, op, a)
 	if err == nil {
 		countJobs(o.metrics, op, r)
 	}
@@ -33,7 +36,7 @@ func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operati
 // do does an operation for a request. The error is that of the store, or the reason for the
 // refusal.
 func (o *operations) do(c *call, op jobs.Operation) (jobs.Result, error) {
-	r, err := o.gathered(c.Context(), c.queue, op)
+	r, err := o.gathered(c.Context(), c.queue, op, c.answer)
 	if err == nil {
 		err = r.Refused
 	}
@@ -42,6 +45,30 @@ func (o *operations) do(c *call, op jobs.Operation) (jobs.Result, error) {
 			"the request was given up while it was in flight, and may have been done").retry(time.Second)
 	}
 	return r, err
+}
+
+// listsAtOnce bounds the lists that are read at once, and thereby the bytes that no answer holds
+// yet.
+const listsAtOnce = 2
+
+// list reads a list in its turn: up to so many bytes, for which there is room. read returns how
+// many they are.
+func (o *operations) list(c *call, read func(most int) (n int, err error)) error {
+	select {
+	case o.lists <- struct{}{}:
+		defer func() { <-o.lists }()
+	case <-c.Context().Done():
+		return context.Cause(c.Context())
+	}
+	most, err := c.answer.room()
+	if err != nil {
+		return err
+	}
+	n, err := read(most)
+	if err == nil {
+		c.answer.has(n)
+	}
+	return err
 }
 
 // removeAtOnce bounds the jobs that one transaction removes.

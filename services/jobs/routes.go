@@ -89,6 +89,7 @@ type call struct {
 	caller *Caller // nil without access control
 	span   trace.Span
 	held   int64 // bytes of memory that its body holds
+	answer *heldAnswer
 	// control sets deadlines of the connection.
 	control *http.ResponseController
 }
@@ -154,7 +155,11 @@ func (s *Server) handle(r route) http.Handler {
 				semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
 		c.Request = req.WithContext(ctx)
-		defer func() { s.bodies.release(c) }()
+		c.answer = s.answers.of(nil)
+		defer func() {
+			s.bodies.release(c)
+			c.answer.release()
+		}()
 		a, err := s.safely(r, c)
 		if err != nil {
 			a = s.refuse(c, err)
@@ -166,7 +171,7 @@ func (s *Server) handle(r route) http.Handler {
 		for name, value := range a.header {
 			w.Header().Set(name, value)
 		}
-		write(w, status, a.body)
+		write(w, c, status, a.body)
 		c.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
 		if jobs.CheckName(c.queue) == nil { // a text that is not UTF-8 would cost all spans that are sent with it
 			c.span.SetAttributes(semconv.MessagingDestinationName(c.queue))
@@ -223,6 +228,7 @@ func (s *Server) admit(r route, c *call) error {
 			}
 		}
 		c.caller = caller
+		c.answer = s.answers.of(caller)
 	}
 	if wait := s.limits.wait(c.caller); wait > 0 {
 		return newProblem(http.StatusTooManyRequests, codeTooMany,
@@ -284,23 +290,31 @@ func (s idSource) next() string {
 	return jobs.LockID(b)
 }
 
-// write writes an answer as JSON.
-func write(w http.ResponseWriter, status int, body any) {
-	var out bytes.Buffer
-	switch body := body.(type) {
-	case nil:
-	case []byte:
-		out.Write(body)
-	default:
-		e := json.NewEncoder(&out)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(body); err != nil {
-			panic(fmt.Errorf("an answer cannot be written: %w", err)) // all answers can be encoded
-		}
+// write writes an answer as JSON. It holds the text until the client has read it.
+func write(w http.ResponseWriter, c *call, status int, body any) {
+	text := encode(body)
+	if _, static := body.([]byte); !static {
+		c.answer.has(len(text))
 	}
 	if w.Header().Get("Content-Type") == "" {
 		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(out.Bytes()) // an error means that the client has gone
+	_, _ = w.Write(text) // an error means that the client has gone
+}
+
+func encode(body any) []byte {
+	switch body := body.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return body
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(body); err != nil {
+		panic(fmt.Errorf("an answer cannot be written: %w", err)) // all answers can be encoded
+	}
+	return out.Bytes()
 }

@@ -89,6 +89,7 @@ type Server struct {
 	watcher    *watcher
 	limits     *limits
 	bodies     *bodies
+	answers    *answers
 	ids        idSource
 	tracer     trace.Tracer
 	texts      propagation.TextMapPropagator
@@ -114,10 +115,11 @@ func New(store jobs.Store, c Config) (*Server, error) {
 		c.Now = time.Now
 	}
 	ending, end := context.WithCancel(context.Background())
-	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody), end: end,
-		endWithin: endWithin,
-		ids:       idSource{c.Random}, texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
-	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), c.Metrics.Jobs(), c.Now, c.Timeout}
+	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody),
+		answers: newAnswers(), end: end, endWithin: endWithin,
+		ids: idSource{c.Random}, texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
+	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), make(chan struct{}, listsAtOnce),
+		c.Metrics.Jobs(), c.Now, c.Timeout}
 	s.handlers = &handlers{
 		items:  &jobHandlers{s.operations, s.bodies, s.ids, s.texts, c.MaxJob},
 		queues: &queueHandlers{store, s.operations, s.bodies},
@@ -175,7 +177,7 @@ func (s *Server) URL() string {
 // Do does an operation, together with others of the same queue that arrive at the same time. The
 // error is the store's; the reason for a refusal is in the result.
 func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
-	return s.operations.gathered(ctx, queue, op)
+	return s.operations.gathered(ctx, queue, op, nil)
 }
 
 // Run serves until the context ends. Requests in progress then get 10 seconds to complete, and
