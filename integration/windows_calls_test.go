@@ -40,6 +40,7 @@ var otherCalls = map[string]string{
 	"Stored": reads, "Tree": reads, "Value": reads, "Values": reads, "TaskBacklog": reads,
 	"AckSubject": reads, "TaskAckWait": reads, "Tombstones": reads, "OldOutbox": reads, "OldestOutbox": reads,
 	"ValuesOf": reads, "LastUpdate": reads, "Identity": reads,
+	"Within": reads,
 
 	"Handle": serves, "HandleDiscovery": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,
 	"Prune": serves,

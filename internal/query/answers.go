@@ -18,8 +18,8 @@ const (
 	maxQuestion = 1 << 20
 	// maxPage is the size from which a page gets no more rows, whatever the limit of the request.
 	maxPage = 384 << 10
-	// few is how many rows are read at once, because each may be large.
-	few = 100
+	// wholeAtOnce bounds the answers for which all of a history or all values are read.
+	wholeAtOnce = 2
 )
 
 // answerer answers requests.
@@ -28,6 +28,7 @@ type answerer struct {
 	broker Broker
 	o      Options
 	slots  chan struct{}
+	whole  chan struct{} // for the methods that read all of something
 	parts  *parts
 }
 
@@ -64,11 +65,17 @@ func (a *answerer) methods() map[string]method {
 // answer turns a method into a handler for the broker.
 func (a *answerer) answer(name string, m method) func(context.Context, []byte) ([]byte, error) {
 	return func(ctx context.Context, question []byte) ([]byte, error) {
-		select {
-		case a.slots <- struct{}{}:
-			defer func() { <-a.slots }()
-		case <-ctx.Done():
-			return nil, answerError(ctx.Err())
+		slots := []chan struct{}{a.slots}
+		if readsWhole(name) { // such a request waits without a slot that others could use
+			slots = []chan struct{}{a.whole, a.slots}
+		}
+		for _, s := range slots {
+			select {
+			case s <- struct{}{}:
+				defer func() { <-s }()
+			case <-ctx.Done():
+				return nil, answerError(ctx.Err())
+			}
 		}
 		q, err := readQuestion(name, question)
 		if err != nil {
@@ -88,6 +95,10 @@ func (a *answerer) answer(name string, m method) func(context.Context, []byte) (
 		return data, answerError(err)
 	}
 }
+
+// readsWhole reports whether a method reads all of a history, or all values of an instance, into
+// memory.
+func readsWhole(name string) bool { return name == MethodWaiting || name == MethodValues }
 
 // readQuestion decodes a request. An empty request stands for an empty JSON object.
 func readQuestion(name string, data []byte) (q Question, err error) {
@@ -166,14 +177,13 @@ func size(v any) (int, error) {
 
 // ---- Methods that read.
 
-// list reads few instances at a time, until the page has as many as the request asks for, or is
-// large enough.
+// list reads instances until the page has as many as the request asks for, or is large enough.
 func (a *answerer) list(ctx context.Context, q Question) (any, error) {
 	out := List{Instances: []Instance{}, Next: q.Cursor}
 	want, bytes := q.page().Size(), 0
 	for {
-		got, err := a.store.List(ctx, q.filter(),
-			history.Page{Limit: min(few, want-len(out.Instances)), Cursor: out.Next})
+		got, err := a.store.Within(maxPage-bytes).List(ctx, q.filter(),
+			history.Page{Limit: want - len(out.Instances), Cursor: out.Next})
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +195,7 @@ func (a *answerer) list(ctx context.Context, q Question) (any, error) {
 			}
 			out.Instances, bytes = append(out.Instances, w), bytes+n
 		}
-		if out.Next = got.Next; out.Next == "" || len(out.Instances) >= want || bytes > maxPage {
+		if out.Next = got.Next; out.Next == "" || len(out.Instances) >= want || bytes >= maxPage {
 			return out, nil
 		}
 	}
@@ -205,8 +215,7 @@ func (a *answerer) executions(ctx context.Context, q Question) (any, error) {
 	out := Executions{Executions: []Execution{}}
 	want, bytes := q.page().Size(), 0
 	for {
-		n := min(few, want-len(out.Executions))
-		got, err := a.store.Executions(ctx, q.Instance, q.After, n)
+		got, err := a.store.Within(maxPage-bytes).Executions(ctx, q.Instance, q.After, want-len(out.Executions))
 		if err != nil {
 			return nil, err
 		}
@@ -218,8 +227,8 @@ func (a *answerer) executions(ctx context.Context, q Question) (any, error) {
 			}
 			out.Executions, bytes, q.After = append(out.Executions, w), bytes+n, x.Execution
 		}
-		out.More = len(got) == n
-		if !out.More || len(out.Executions) >= want || bytes > maxPage {
+		out.More = len(got) > 0
+		if !out.More || len(out.Executions) >= want || bytes >= maxPage {
 			return out, nil
 		}
 	}
@@ -237,24 +246,19 @@ func (a *answerer) events(ctx context.Context, q Question) (any, error) {
 	}
 	want, bytes := q.page().Size(), 0
 	for {
-		n := min(few, want-len(out.Events))
-		got, err := a.store.Events(ctx, q.Instance, out.Execution, q.After, n)
+		got, err := a.store.Within(maxPage-bytes).Events(ctx, q.Instance, out.Execution, q.After, want-len(out.Events))
 		if err != nil {
 			return nil, err
 		}
-		out.More = len(got) == n
-		for i, e := range got {
+		for _, e := range got {
 			data, err := events.EncodeEvent(e)
 			if err != nil {
 				return nil, err
 			}
 			out.Events, bytes, q.After = append(out.Events, data), bytes+len(data), e.ID
-			if bytes > maxPage {
-				out.More = out.More || i < len(got)-1
-				return out, nil
-			}
 		}
-		if !out.More || len(out.Events) >= want {
+		out.More = len(got) > 0
+		if !out.More || len(out.Events) >= want || bytes >= maxPage {
 			return out, nil
 		}
 	}

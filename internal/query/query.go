@@ -127,6 +127,7 @@ const (
 // Store is the part of the store that answers need.
 type Store interface {
 	history.Reader
+	history.Bounded
 	history.Remover
 }
 
@@ -145,7 +146,7 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 		o.Logger = slog.Default()
 	}
 	a := &answerer{store: store, broker: broker, o: o, slots: make(chan struct{}, o.AtOnce),
-		parts: newParts(o.MaxAnswer)}
+		whole: make(chan struct{}, wholeAtOnce), parts: newParts(o.MaxAnswer)}
 	var stops []func()
 	stop = func() {
 		for _, s := range stops {

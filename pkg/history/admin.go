@@ -46,6 +46,15 @@ type Reader interface {
 	Metrics(ctx context.Context) (Metrics, error)
 }
 
+// Bounded reads no more rows than fit into memory that is set aside for them.
+type Bounded interface {
+	// Within gives a Reader whose pages of instances, executions and events also end with the row
+	// that makes them as large as a number of bytes: outputs, errors, statuses, attributes and
+	// events count. So a page that is shorter than its limit may be followed by others; after the
+	// last page, there is an empty one, or a list without Next.
+	Within(bytes int) Reader
+}
+
 // Audit is the part of a store that a checker needs besides a [Reader] to prove that nothing was
 // lost. It changes nothing.
 type Audit interface {

@@ -67,6 +67,7 @@ type Store interface {
 	Updates
 	Systems
 	Reader
+	Bounded
 	Remover
 	Audit
 	io.Closer

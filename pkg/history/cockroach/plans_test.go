@@ -294,6 +294,21 @@ var readCases = []planCase{
 		do: func(w *crowd) error { _, err := w.store.Events(w.Context(), w.long(1)[0], 0, 40, 20); return err }},
 	{name: "events of a former execution", rows: 5, indexes: "instances_pkey; executions_pkey; history_pkey",
 		do: func(w *crowd) error { _, err := w.store.Events(w.Context(), w.eternal(), 290, 0, 20); return err }},
+	{name: "executions within bytes", rows: 100, indexes: "executions_pkey instances_pkey; instances_pkey",
+		do: func(w *crowd) error {
+			_, err := w.store.Within(1<<20).Executions(w.Context(), w.eternal(), 10, 20)
+			return err
+		}},
+	{name: "events within bytes", rows: 100, indexes: "instances_pkey; history_pkey",
+		do: func(w *crowd) error {
+			_, err := w.store.Within(1<<20).Events(w.Context(), w.long(1)[0], 0, 40, 20)
+			return err
+		}},
+	{name: "list within bytes", rows: 1200, indexes: "instances_by_status instances_pkey",
+		do: func(w *crowd) error {
+			_, err := w.store.Within(1<<20).List(w.Context(), history.Filter{}, history.Page{})
+			return err
+		}},
 	{name: "stats", rows: 5, indexes: "instances_pkey; values_pkey",
 		do: func(w *crowd) error { _, err := w.store.Stats(w.Context(), w.eternal()); return err }},
 	{name: "values", rows: 5, indexes: "instances_pkey values_pkey",

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 var readingTests = []test{
 	{"reading/executions_in_pages", testExecutionPages},
 	{"reading/events_in_pages", testEventPages},
+	{"reading/pages_within_bytes", testBoundedPages},
 	{"reading/unknown_execution", testUnknownExecution},
 	{"reading/corrupt_row_and_the_list_goes_on", testCorruptRow},
 	{"reading/corrupt_execution", testCorruptExecution},
@@ -81,6 +83,76 @@ func testEventPages(t *testing.T, db *Database) {
 		}
 	}
 	s.sameEvents("a", 3, must[[]events.Event](s, "the current one")(s.Events(s.ctx(), "a", 0, 0, 0)), a.Events[3])
+}
+
+// testBoundedPages: a page ends with the row that makes it as large as the bound, and the pages
+// after it continue there, until one is empty.
+func testBoundedPages(t *testing.T, db *Database) {
+	s := open(t, db)
+	const size, runs = 10_000, 7
+	output := `"` + strings.Repeat("x", size-2) + `"`
+	var ids []string
+	for i := range runs {
+		a := s.begin(fmt.Sprint("large-", i))[0]
+		s.commit(a.Complete(output))
+		ids = append(ids, a.ID)
+	}
+	a := s.begin("long")[0]
+	for i := range runs - 1 {
+		s.commit(a.Complete(output))
+		s.commit(a.Start(WithMessage(fmt.Sprint("again-", i))))
+	}
+	s.commit(a.Notes(1000))
+	for bytes, want := range map[int][]int{
+		1: {1, 1, 1, 1, 1, 1, 1}, size: {1, 1, 1, 1, 1, 1, 1}, size + 1: {2, 2, 2, 1}, 3 * size: {3, 3, 1},
+		1 << 20: {7},
+	} {
+		r := s.Store.Within(bytes)
+		var sizes []int
+		var listed []string
+		for page := (history.Page{Limit: 100}); ; {
+			list := must[history.InstanceList](s, "list")(r.List(s.ctx(), history.Filter{IDPrefix: "large-"}, page))
+			sizes, listed = append(sizes, len(list.Instances)), append(listed, idsOf(list.Instances)...)
+			if page.Cursor = list.Next; page.Cursor == "" {
+				break
+			}
+		}
+		s.equal(fmt.Sprintf("pages of instances of %d bytes", bytes), sizes, want)
+		s.equal("the instances of all pages", listed, ids)
+
+		sizes = nil
+		after := int64(0)
+		for {
+			page := must[[]history.ExecutionInfo](s, "executions")(r.Executions(s.ctx(), "long", after, 100))
+			if len(page) == 0 {
+				break
+			}
+			sizes = append(sizes, len(page))
+			s.equal("the first of a page", page[0].Execution, after+1)
+			after = page[len(page)-1].Execution
+		}
+		s.equal("the last execution", after, int64(runs))
+		s.equal(fmt.Sprintf("pages of executions of %d bytes", bytes), sizes, want)
+
+		var all []events.Event
+		for {
+			page := must[[]events.Event](s, "events")(r.Events(s.ctx(), "long", 0, int64(len(all)), 1000))
+			if len(page) == 0 {
+				break
+			}
+			if all = append(all, page...); bytes == 1 && len(page) > 32 || bytes == 1<<20 && len(page) < 1000 &&
+				len(all) < len(a.Events[runs]) {
+				t.Errorf("a page of %d bytes has %d events", bytes, len(page))
+			}
+		}
+		s.sameEvents("long", runs, all, a.Events[runs])
+	}
+	_, err := s.Store.Within(1).Events(s.ctx(), "nobody", 1, 0, 0)
+	s.fails("events of nobody", err, history.ErrNoInstance)
+	_, err = s.Store.Within(1).Executions(s.ctx(), "nobody", 0, 0)
+	s.fails("executions of nobody", err, history.ErrNoInstance)
+	_, err = s.Store.Within(1).List(s.ctx(), history.Filter{}, history.Page{Cursor: "nonsense"})
+	s.fails("list behind nonsense", err, history.ErrBadCursor)
 }
 
 // testUnknownExecution: an execution that never was, or is no longer kept, is told apart from an

@@ -742,6 +742,27 @@ SELECT incarnation, last_event FROM rondo_executions WHERE shard = $1 AND instan
 ----
 SELECT * FROM (SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event
 ----
+SELECT CAST(coalesce(length(i.output), 0) + coalesce(length(i.error), 0) + coalesce(length(i.custom_status), 0) + coalesce(length(i.attributes), 0) AS INT8) FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b3
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b4
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b5
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b6
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b7
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b8
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b9
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b10
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b11
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b12
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 1 ORDER BY i.created_at DESC, i.instance DESC LIMIT 2) b13
+ORDER BY created_at DESC, instance DESC LIMIT 2) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT * FROM (SELECT execution, CAST(coalesce(length(output), 0) + coalesce(length(error), 0) AS INT8) AS size FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, CAST(coalesce(length(output), 0) + coalesce(length(error), 0) AS INT8) AS size FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10
+----
+SELECT * FROM (SELECT event, last_event, CAST(length(data) AS INT8) AS size FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL SELECT event, last_event, CAST(length(data) AS INT8) AS size FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event
+----
 SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
 ----
 SELECT v.key, v.value, v.execution, v.set_at

@@ -51,26 +51,34 @@ var (
 )
 
 // Executions implements [history.Reader].
-func (a *Admin) Executions(ctx context.Context, instance string, after int64,
+func (a *pages) Executions(ctx context.Context, instance string, after int64,
 	limit int) (list []history.ExecutionInfo, err error) {
 	defer a.observer.Begin("executions").End(&err)
-	limit = history.Page{Limit: limit}.Size()
+	return a.executions(ctx, instance, after, history.Page{Limit: limit}.Size())
+}
+
+func (a *pages) executions(ctx context.Context, instance string, after int64,
+	limit int) (list []history.ExecutionInfo, err error) {
 	err = a.Read(ctx, "list executions", func(db sqlrow.DB) error {
 		list = nil
 		if _, err := a.find(ctx, db, instance); err != nil {
 			return err
 		}
-		page := fmt.Sprintf(" ORDER BY execution LIMIT %d", limit)
-		where := " WHERE shard = $1 AND instance = $2 AND execution > $3 AND " + sqlrow.Alive
 		return db.Query(ctx, func(r sqlrow.Row) error {
 			x, err := scanExecution(instance, r)
 			list = append(list, x)
 			return err
-		}, "SELECT * FROM (SELECT "+executionNames+" FROM rondo_executions"+where+page+") f UNION ALL SELECT "+
-			executionNames+" FROM rondo_instances"+where+page,
-			a.Shard(instance), instance, after)
+		}, executionsAfter(executionNames, limit), a.Shard(instance), instance, after)
 	})
 	return list, err
+}
+
+// executionsAfter reads columns of the executions of an instance after one, up to a limit.
+func executionsAfter(columns string, limit int) string {
+	page := fmt.Sprintf(" ORDER BY execution LIMIT %d", limit)
+	const where = " WHERE shard = $1 AND instance = $2 AND execution > $3 AND " + sqlrow.Alive
+	return "SELECT * FROM (SELECT " + columns + " FROM rondo_executions" + where + page + ") f UNION ALL SELECT " +
+		columns + " FROM rondo_instances" + where + page
 }
 
 func scanExecution(instance string, r sqlrow.Row) (history.ExecutionInfo, error) {
@@ -94,21 +102,26 @@ func scanExecution(instance string, r sqlrow.Row) (history.ExecutionInfo, error)
 	return x, nil
 }
 
-// eventsBetween begins with the row that the first event is in. That row is no bound of a scan,
-// which CockroachDB would not use: each page would read the history from its beginning
-// (https://github.com/cockroachdb/cockroach/issues/93829).
-var eventsBetween = func() string {
-	rows := "SELECT " + sqlrow.EventColumns.String() +
-		" FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND "
+var eventsBetween = rowsBetween(sqlrow.EventColumns.String())
+
+// rowsBetween reads columns, of which one is event, of the rows from the one on that the first event
+// is in. That row is no bound of a scan, which CockroachDB would not use: each page would read the
+// history from its beginning (https://github.com/cockroachdb/cockroach/issues/93829).
+func rowsBetween(columns string) string {
+	rows := "SELECT " + columns + " FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND "
 	return "SELECT * FROM (" + rows + "event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL " + rows +
 		"event > $4 AND event <= $5 ORDER BY event"
-}()
+}
 
 // Events implements [history.Reader].
-func (a *Admin) Events(ctx context.Context, instance string, execution, after int64,
+func (a *pages) Events(ctx context.Context, instance string, execution, after int64,
 	limit int) (list []events.Event, err error) {
 	defer a.observer.Begin("events").End(&err)
-	limit, after = history.Page{Limit: limit}.Size(), max(after, 0)
+	return a.events(ctx, instance, execution, max(after, 0), history.Page{Limit: limit}.Size())
+}
+
+func (a *pages) events(ctx context.Context, instance string, execution, after int64,
+	limit int) (list []events.Event, err error) {
 	err = a.Read(ctx, "read a history", func(db sqlrow.DB) error {
 		// Rows that are pruned, deleted, or left behind by the current execution during the read
 		// are looked for again, unless nothing has changed.

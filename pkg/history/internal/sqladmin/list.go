@@ -94,32 +94,18 @@ func usual(f history.Filter) bool {
 var listedNames = sqlrow.Instances.Of("i")
 
 // List implements [history.Reader].
-func (a *Admin) List(ctx context.Context, f history.Filter, p history.Page) (list history.InstanceList, err error) {
+func (a *pages) List(ctx context.Context, f history.Filter, p history.Page) (list history.InstanceList, err error) {
 	defer a.observer.Begin("list").End(&err)
 	return a.list(ctx, f, p)
 }
 
-func (a *Admin) list(ctx context.Context, f history.Filter, p history.Page) (history.InstanceList, error) {
-	from, err := parseCursor(p.Cursor, f)
-	if err == nil {
-		err = f.Check()
-	}
-	f, possible := normal(f)
-	if err != nil || !possible {
+func (a *pages) list(ctx context.Context, f history.Filter, p history.Page) (history.InstanceList, error) {
+	q, err := a.listing(f, p)
+	if q == nil || err != nil {
 		return history.InstanceList{}, err
 	}
-	limit := p.Size()
-	b := a.builder()
-	keys, order := b.page(f, from, limit+1)
-	statement := "SELECT " + listedNames + " FROM (" + keys +
-		") k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance\nORDER BY i." +
-		strings.ReplaceAll(order, ", ", ", i.")
-	read := a.Read
-	if usual(f) && limit == (history.Page{}).Size() {
-		read = a.ReadOften // planning takes longer than reading
-	}
 	var list history.InstanceList
-	err = read(ctx, "list instances", func(db sqlrow.DB) error {
+	err = q.read(ctx, "list instances", func(db sqlrow.DB) error {
 		list = history.InstanceList{}
 		return db.Query(ctx, func(r sqlrow.Row) error {
 			var c sqlrow.InstanceRow
@@ -130,16 +116,48 @@ func (a *Admin) list(ctx context.Context, f history.Filter, p history.Page) (his
 				list.Instances = append(list.Instances, c.Info())
 			}
 			return nil
-		}, statement, b.Args...)
+		}, q.columns(listedNames), q.args...)
 	})
 	if err != nil {
 		return history.InstanceList{}, err
 	}
-	if len(list.Instances) > limit {
+	if limit := p.Size(); len(list.Instances) > limit {
 		list.Instances = list.Instances[:limit]
 		list.Next = cursorBehind(list.Instances[limit-1], f).String()
 	}
 	return list, nil
+}
+
+// listing is how a page of a list is read.
+type listing struct {
+	keys, order string
+	args        []any
+	read        func(ctx context.Context, op string, f func(sqlrow.DB) error) error
+}
+
+// listing returns nil if no instance fits the filter.
+func (a *pages) listing(f history.Filter, p history.Page) (*listing, error) {
+	from, err := parseCursor(p.Cursor, f)
+	if err == nil {
+		err = f.Check()
+	}
+	f, possible := normal(f)
+	if err != nil || !possible {
+		return nil, err
+	}
+	b, q := a.builder(), &listing{read: a.Read}
+	q.keys, q.order = b.page(f, from, p.Size()+1)
+	if q.args = b.Args; usual(f) && p.Size() == (history.Page{}).Size() {
+		q.read = a.ReadOften // planning takes longer than reading
+	}
+	return q, nil
+}
+
+// columns is the statement that reads columns of the page.
+func (q *listing) columns(names string) string {
+	return "SELECT " + names + " FROM (" + q.keys +
+		") k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance\nORDER BY i." +
+		strings.ReplaceAll(q.order, ", ", ", i.")
 }
 
 // Count implements [history.Reader].

@@ -15,18 +15,23 @@ import (
 
 // Admin implements [history.Reader], [history.Remover] and [history.Audit] with plain statements.
 type Admin struct {
+	pages
+	now   func() time.Time
+	entry func() history.OutboxKey
+}
+
+// pages reads instances, executions and events in pages.
+type pages struct {
 	dialect
 	sqlrow.Transactor
 	observer sqlrow.Observer // gets the operations
-	now      func() time.Time
-	entry    func() history.OutboxKey
 }
 
 // New makes the Admin of a store. The observer gets the operations; now is the clock, and entry
 // makes the key of a new outbox entry.
 func New(d sqlrow.Dialect, t sqlrow.Transactor, observer sqlrow.Observer, now func() time.Time,
 	entry func() history.OutboxKey) *Admin {
-	return &Admin{dialect: dialect{d}, Transactor: t, observer: observer, now: now, entry: entry}
+	return &Admin{pages: pages{dialect: dialect{d}, Transactor: t, observer: observer}, now: now, entry: entry}
 }
 
 // dialect has the queries that need no more than a dialect and a transaction.

@@ -73,7 +73,11 @@ SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.s
 ----
 SELECT * FROM (SELECT * FROM (SELECT i.instance FROM rondo_instances i WHERE i.status = 'deleting' AND i.shard = 0 ORDER BY i.created_at LIMIT 100) b0) b LIMIT 100
 ----
+SELECT * FROM (SELECT event, last_event, CAST(length(data) AS INT8) AS size FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL SELECT event, last_event, CAST(length(data) AS INT8) AS size FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event
+----
 SELECT * FROM (SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL SELECT event, last_event, data FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND event > $4 AND event <= $5 ORDER BY event
+----
+SELECT * FROM (SELECT execution, CAST(coalesce(length(output), 0) + coalesce(length(error), 0) AS INT8) AS size FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, CAST(coalesce(length(output), 0) + coalesce(length(error), 0) AS INT8) AS size FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10
 ----
 SELECT * FROM (SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10
 ----
@@ -85,6 +89,16 @@ SELECT 1 FROM rondo_instances WHERE shard = 0 AND wake_at < ? ORDER BY wake_at, 
 SELECT 1 FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?
 ----
 SELECT CASE WHEN custom_status_version <> $3 THEN custom_status END, custom_status_version FROM rondo_instances WHERE shard = $1 AND instance = $2 AND status NOT IN ('deleting', 'deleted')
+----
+SELECT CAST(coalesce(length(i.output), 0) + coalesce(length(i.error), 0) + coalesce(length(i.custom_status), 0) + coalesce(length(i.attributes), 0) AS INT8) FROM (SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'running' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b0
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'suspended' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b1
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'halted' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b2
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'completed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b3
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'failed' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b4
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'cancelled' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b5
+UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b6
+ORDER BY created_at DESC, instance DESC LIMIT 101) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
+ORDER BY i.created_at DESC, i.instance DESC
 ----
 SELECT count(*) FROM (SELECT 1 FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 0 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND i.status NOT IN ('deleting', 'deleted') AND (SELECT true FROM rondo_attributes x WHERE x.name = $3 AND x.value = $4 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance))
 LIMIT 100) c
