@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -173,6 +175,45 @@ func TestStoredMessagesForgeNoAnswers(t *testing.T) {
 		if err := inbox.Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A client stores very many messages that look like other answers of NATS. A receiver asks the
+// leader of the stream about few of them, and finds the messages of others behind them.
+func TestManyForgedAnswersAreLeftOut(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
+	const forged, large = 100, 12 // large ones fill batches that have no others
+	client := newRawClient(t, s, "client")
+	for range forged {
+		client.publish("rondo.start.o.odd", forgedAnswers["sequence"], "")
+	}
+	for range large {
+		client.publish("rondo.start.o.odd", forgedAnswers["sequence"], strings.Repeat("x", 900<<10))
+	}
+	client.publish("rondo.start.o.others", "NATS/1.0\r\n\r\n", "")
+	nc, err := nats.Connect(s.URL(), nats.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	asked, err := nc.SubscribeSync("$JS.API.STREAM.MSG.GET.RONDO")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.FlushTimeout(longEnough); err != nil { // the server has the subscription
+		t.Fatal(err)
+	}
+	left, _, err := b.StillThere(t.Context(), 0, 1, forged+large+1)
+	if err != nil || !slices.Equal(left["others"], []uint64{forged + large + 1}) {
+		t.Errorf("the message of others is at %d, %v; want %d", left["others"], err, forged+large+1)
+	}
+	if err := nc.FlushTimeout(longEnough); err != nil { // the server has sent the requests
+		t.Fatal(err)
+	}
+	if n, _, err := asked.Pending(); n == 0 || n > 64 || err != nil {
+		t.Errorf("the leader is asked about %d messages, %v; want at most 64", n, err)
 	}
 }
 

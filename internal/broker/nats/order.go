@@ -146,7 +146,9 @@ func (r *receiver) checkLeft(ctx context.Context) {
 			}
 		}
 	default:
-		left, _, err := r.reader.stillThere(ctx, r.lane, r.partition, lowest, upTo)
+		look, cancel := r.bounded(ctx) // tend has more to do
+		left, _, err := r.reader.stillThere(look, r.lane, r.partition, lowest, upTo)
+		cancel()
 		for _, p := range wanted {
 			if err == nil && !slices.Contains(left[p.who], p.at) {
 				settled = append(settled, p)

@@ -116,14 +116,22 @@ const (
 	// lookBatch and lookBytes bound the messages read at once.
 	lookBatch = 1024
 	lookBytes = 4 << 20
+	// lookForged bounds how many messages of a look the leader is asked about one by one.
+	lookForged = 64
 )
 
+// headerLastSequence is the place of the last message of a batch, in the status at its end.
+const headerLastSequence = "Nats-Last-Sequence"
+
 // stillThere lists the messages of a lane that are stored between two sequence numbers, by the last
-// word of their subjects. It only counts delayed messages: no message has to wait for them.
+// word of their subjects. It only counts delayed messages: no message has to wait for them. It
+// leaves out messages that look like other answers of NATS, apart from the first lookForged: a
+// client may have stored very many.
+//
+// The time limit of a request is that of each batch, unless the context has another one: however
+// much is stored, a receiver gets to its end.
 func (r *reader) stillThere(ctx context.Context, l lane, partition int, from, upTo uint64) (left map[string][]uint64,
 	found int, err error) {
-	ctx, cancel := r.bounded(ctx)
-	defer cancel()
 	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
 	if err != nil {
 		return nil, 0, err
@@ -131,62 +139,95 @@ func (r *reader) stillThere(ctx context.Context, l lane, partition int, from, up
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 	_ = sub.SetPendingLimits(-1, -1)
 	left = make(map[string][]uint64)
-	filter := r.filter(l, partition)
 	now := time.Now()
-	note := func(subject string, place uint64, h nats.Header) {
-		if place > upTo {
-			return
-		}
-		found++
-		if at, err := time.Parse(time.RFC3339Nano, h.Get(headerNotBefore)); err != nil || at.Before(now) {
-			who := lastWord(subject)
-			left[who] = append(left[who], place)
-		}
-	}
-	for from <= upTo {
-		request := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter,
-			lookBatch, lookBytes)
-		if err := r.nc.PublishRequest(r.api+"DIRECT.GET."+r.names.inbox, sub.Subject, []byte(request)); err != nil {
+	k := &look{reader: r, sub: sub, filter: r.filter(l, partition), from: from,
+		note: func(subject string, place uint64, h nats.Header) {
+			if place > upTo {
+				return
+			}
+			found++
+			if at, err := time.Parse(time.RFC3339Nano, h.Get(headerNotBefore)); err != nil || at.Before(now) {
+				who := lastWord(subject)
+				left[who] = append(left[who], place)
+			}
+		}}
+	for k.from <= upTo {
+		more, err := k.batch(ctx)
+		if err != nil {
 			return nil, 0, err
 		}
-		got := 0
-		for {
-			m, err := sub.NextMsgWithContext(ctx)
-			if err != nil {
-				return nil, 0, err
-			}
-			if status := statusOf(m); status != "" {
-				if status == "204" && got > 0 { // the end of the batch
-					break
-				}
-				if err := ignoreNotFound(status, m); err != nil {
-					return nil, 0, err
-				}
-				err := r.newest(ctx, filter, from, upTo, note)
-				return left, found, err
-			}
-			got++
-			x, h, err := r.storedIn(ctx, m, filter, from)
-			if err != nil {
-				return nil, 0, err
-			}
-			if x.place >= from { // otherwise the leader has named it instead of one that is gone
-				from = x.place + 1
-				note(x.subject, x.place, h)
-			}
+		if !more {
+			err := r.newest(ctx, k.filter, k.from, upTo, k.note)
+			return left, found, err
 		}
 	}
 	return left, found, nil
 }
 
-// storedIn reads one of the messages from a place on whose subjects match a filter. If the
-// publisher may have forged the answer, the leader names the next message; if there is none, x is
-// zero.
-func (r *reader) storedIn(ctx context.Context, m *nats.Msg, filter string, from uint64) (x located, h nats.Header,
-	err error) {
-	if x, ok := storedIn(m); ok {
-		return x, m.Header, nil
+// look is a walk through the messages of a lane.
+type look struct {
+	*reader
+	sub    *nats.Subscription
+	filter string
+	from   uint64 // the next place
+	forged int    // messages that the leader was asked about
+	note   func(subject string, place uint64, h nats.Header)
+}
+
+// batch reads some messages. It returns false if there is none.
+func (k *look) batch(ctx context.Context) (more bool, err error) {
+	ctx, cancel := k.bounded(ctx)
+	defer cancel()
+	request := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, k.from, k.filter,
+		lookBatch, lookBytes)
+	if err := k.nc.PublishRequest(k.api+"DIRECT.GET."+k.names.inbox, k.sub.Subject, []byte(request)); err != nil {
+		return false, err
 	}
+	for got := 0; ; got++ {
+		m, err := k.sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return false, err
+		}
+		if status := statusOf(m); status == "204" && got > 0 {
+			last, err := strconv.ParseUint(m.Header.Get(headerLastSequence), 10, 64)
+			if err != nil {
+				return false, fmt.Errorf("the end of a batch: %w", err)
+			}
+			k.from = max(k.from, last+1)
+			return true, nil
+		} else if status != "" {
+			return false, ignoreNotFound(status, m)
+		}
+		if err := k.message(ctx, m); err != nil {
+			return false, err
+		}
+	}
+}
+
+// message notes a message of a batch.
+func (k *look) message(ctx context.Context, m *nats.Msg) error {
+	x, ok := storedIn(m)
+	h := m.Header
+	if !ok {
+		if k.forged == lookForged {
+			return nil
+		}
+		k.forged++
+		var err error
+		if x, h, err = k.named(ctx, k.filter, k.from); err != nil {
+			return err
+		}
+	}
+	if x.place >= k.from { // otherwise the leader has named it instead of one that is gone
+		k.from = x.place + 1
+		k.note(x.subject, x.place, h)
+	}
+	return nil
+}
+
+// named reads the next message from a place on whose subject matches a filter, as the leader names
+// it: the publisher may have forged the answer of another replica. If there is none, x is zero.
+func (r *reader) named(ctx context.Context, filter string, from uint64) (x located, h nats.Header, err error) {
 	f, err := r.askLeader(ctx, r.names.inbox, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter))
 	if f == nil || err != nil {
 		return x, nil, err
@@ -200,16 +241,14 @@ func (r *reader) storedIn(ctx context.Context, m *nats.Msg, filter string, from 
 func (r *reader) newest(ctx context.Context, filter string, from, upTo uint64,
 	note func(subject string, place uint64, h nats.Header)) error {
 	for r.replicas != 1 && from <= upTo {
-		m, err := r.askLeader(ctx, r.names.inbox, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, filter))
-		if m == nil || err != nil {
+		bounded, cancel := r.bounded(ctx)
+		x, h, err := r.named(bounded, filter, from)
+		cancel()
+		if x.place == 0 || err != nil {
 			return err
 		}
-		h, err := nats.DecodeHeadersMsg(m.Header)
-		if err != nil {
-			h = nil // it has no headers
-		}
-		note(m.Subject, m.Sequence, h)
-		from = m.Sequence + 1
+		note(x.subject, x.place, h)
+		from = x.place + 1
 	}
 	return nil
 }
