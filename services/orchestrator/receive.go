@@ -99,7 +99,8 @@ func (r *receiver) nackFor(d broker.Delivery, atLeast time.Duration) {
 	d.Hold.Nak(after)
 }
 
-// The bounds of the messages that receive passes on without the loop.
+// The bounds of the messages that receive passes on without the loop, and of those that are
+// forwarded to other orchestrators.
 const (
 	maxPassing      = 256
 	maxPassingBytes = 16 << 20

@@ -136,7 +136,9 @@ func (s *settler) giveAway(e *entry, i *item, r round.Receipt) {
 		e.logger(s.log).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
 		if to, ok := s.members.WhoCan(e.id, e.known.row(), i.message.Content, r.Reason); ok && !i.handed &&
 			i.hold().AckSubject() != "" {
-			s.handovers.handOver(to, i, r.After)
+			if !s.handovers.handOver(to, i, r.After) {
+				s.nackFor(i, r)
+			}
 			return
 		}
 		s.members.NoteUnknown(e.id, e.known.row(), r)
@@ -189,6 +191,8 @@ type handovers struct {
 
 	mu      sync.Mutex
 	waiting map[string][]handover // by instance, while a goroutine forwards them
+	n       int                   // of all messages until they are forwarded or nacked
+	bytes   int
 }
 
 type handover struct {
@@ -197,15 +201,31 @@ type handover struct {
 	otherwise time.Duration
 }
 
-// handOver forwards a message to another orchestrator, and nacks it if that one refuses it.
-func (h *handovers) handOver(to string, i *item, otherwise time.Duration) {
-	id := i.message.Instance
+// handOver forwards a message to another orchestrator, and nacks it if that one refuses it. It
+// returns false, and does nothing, if too many messages are being forwarded: they do not count as
+// held, and the other orchestrator may be slow. One message always has room.
+func (h *handovers) handOver(to string, i *item, otherwise time.Duration) bool {
+	id, size := i.message.Instance, len(i.delivery.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.n > 0 && (h.n >= maxPassing || h.bytes+size > maxPassingBytes) {
+		return false
+	}
+	h.n, h.bytes = h.n+1, h.bytes+size
 	before, busy := h.waiting[id]
 	h.waiting[id] = append(before, handover{to, i, otherwise})
 	if !busy {
 		h.background.running.Go(func() { h.run(id) })
+	}
+	return true
+}
+
+// forwarded makes room for other messages.
+func (h *handovers) forwarded(all ...handover) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, x := range all {
+		h.n, h.bytes = h.n-1, h.bytes-len(x.item.delivery.Body)
 	}
 }
 
@@ -229,8 +249,10 @@ func (h *handovers) run(id string) {
 				for _, x := range all[n:] {
 					x.item.delivery.Hold.Nak(x.otherwise)
 				}
+				h.forwarded(all[n:]...)
 				break
 			}
+			h.forwarded(x)
 		}
 	}
 }
