@@ -38,6 +38,7 @@ type conn struct {
 	events  happened
 	hooks   hooks
 	direct  directLimits
+	odd     oddMessages
 	gaveUp  atomic.Pointer[error] // why the client does not connect again; nil: it does
 
 	ctx         context.Context // ends with the connection
@@ -450,8 +451,10 @@ func (c *conn) Now(ctx context.Context) (time.Time, error) {
 func (c *conn) mayAnswer(m *nats.Msg) bool {
 	ours := strings.HasPrefix(m.Reply, c.names.prefix+".") || strings.HasPrefix(m.Reply, "$")
 	if ours {
-		c.log.Warn("NATS: a request is not handled, because its reply subject is one of the system",
-			"subject", m.Subject, "to", m.Reply)
+		c.odd.request.do(func(dropped int) {
+			c.log.Warn("NATS: a request is not handled, because its reply subject is one of the system",
+				"subject", m.Subject, "to", m.Reply, "dropped", dropped)
+		})
 	}
 	return m.Reply != "" && !ours
 }
@@ -465,7 +468,9 @@ func (c *conn) mayAnswerDirect(kind directKind, m *nats.Msg) bool {
 	if ok && two && random != "" && n != "" && !strings.ContainsAny(n, ".*>") || strings.HasPrefix(m.Reply, "_R_.") {
 		return true
 	}
-	c.log.Warn("NATS: a direct delivery is not handled, because its reply subject is not one of its answers",
-		"subject", m.Subject, "to", m.Reply)
+	c.odd.delivery.do(func(dropped int) {
+		c.log.Warn("NATS: a direct delivery is not handled, because its reply subject is not one of its answers",
+			"subject", m.Subject, "to", m.Reply, "dropped", dropped)
+	})
 	return false
 }

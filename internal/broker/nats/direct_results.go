@@ -112,7 +112,10 @@ func (k *directResults) hear(m *nats.Msg) {
 	}
 	results, err := readBundle(count[0], m.Data)
 	if err != nil { // the number of results is unknown, so that no answer fits
-		k.log.Warn("NATS: directly delivered results cannot be read; their worker stores them", "error", err)
+		k.odd.results.do(func(dropped int) {
+			k.log.Warn("NATS: directly delivered results cannot be read; their worker stores them", "error", err,
+				"dropped", dropped)
+		})
 		directResultHold{k.nc, m.Reply}.say(outcomeNotHere)
 		return
 	}
@@ -131,7 +134,10 @@ func (k *directResults) take(w events.Wire, now time.Time, h answered) {
 		err = errors.New("it is none of a result")
 	}
 	if err != nil {
-		k.log.Warn("NATS: a result that cannot be taken", "error", fmt.Errorf("subject %q: %w", w.Subject, err))
+		k.odd.result.do(func(dropped int) {
+			k.log.Warn("NATS: a result that cannot be taken", "error", fmt.Errorf("subject %q: %w", w.Subject, err),
+				"dropped", dropped)
+		})
 		h.say(outcomeNotHere)
 		return
 	}

@@ -53,7 +53,10 @@ func (o *taskOffer) hear(m *nats.Msg) {
 	}
 	work, err := readBundle(m.Header.Get(headerResults), m.Data)
 	if err != nil { // the number of tasks is unknown, so that no answer fits
-		t.log.Warn("NATS: directly delivered tasks cannot be read; their orchestrator stores them", "error", err)
+		t.odd.tasks.do(func(dropped int) {
+			t.log.Warn("NATS: directly delivered tasks cannot be read; their orchestrator stores them", "error", err,
+				"dropped", dropped)
+		})
 		return
 	}
 	now, here := time.Now(), t.tasksSubject(o.queue)
@@ -66,8 +69,10 @@ func (o *taskOffer) hear(m *nats.Msg) {
 			hold.say(outcomeBusy)
 		case !all.offer(i): // its publisher stores it
 		case t.canTake(w.Subject) != nil || t.sender.subjectOf(w.Subject) != here:
-			t.log.Warn("NATS: directly delivered task of another task queue refused",
-				"queue", ConsumerOf(o.queue), "subject", w.Subject)
+			t.odd.taskOfOthers.do(func(dropped int) {
+				t.log.Warn("NATS: directly delivered task of another task queue refused",
+					"queue", ConsumerOf(o.queue), "subject", w.Subject, "dropped", dropped)
+			})
 			hold.say(outcomeNotHere)
 		default:
 			d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body,

@@ -1,0 +1,42 @@
+package natsbroker
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestBadMessagesAreLoggedRarely: however many bad messages another process sends, the log has the
+// first one of each kind, and one a minute with the number of the others.
+func TestBadMessagesAreLoggedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		c := newConn(Config{Prefix: "rondo", Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		defer c.stop()
+		k := &directResults{conn: c}
+		reply := c.directAnswers(aboutResults) + "x.1"
+		flood := func() {
+			for range 100 {
+				k.hear(&nats.Msg{Subject: "s", Reply: "$JS.API"})
+				k.hear(&nats.Msg{Subject: "s", Reply: reply, Header: nats.Header{headerResults: {"x"}}})
+				k.hear(&nats.Msg{Subject: "s", Reply: reply, Header: nats.Header{headerSubject: {"rondo.start.o.i"}}})
+				c.mayAnswer(&nats.Msg{Subject: "s", Reply: "rondo.x"})
+			}
+		}
+		flood()
+		if n := strings.Count(text.String(), "\n"); n != 4 {
+			t.Errorf("four kinds of bad messages have %d lines:\n%s", n, text.String())
+		}
+		text.Reset()
+		<-time.After(warnEvery)
+		flood()
+		if n := strings.Count(text.String(), "dropped=99"); n != 4 {
+			t.Errorf("after a minute, %d lines have the number of the others; want 4:\n%s", n, text.String())
+		}
+	})
+}
