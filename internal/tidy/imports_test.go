@@ -103,7 +103,7 @@ var packages = map[string]rule{
 	"internal/broker/nats": {imports: []string{"internal/x/signal", "internal/x/backoff",
 		"pkg/events", "internal/broker", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 		"github.com/synadia-io/orbit.go/natscontext",
-		"golang.org/x/mod/semver", "golang.org/x/sync/semaphore", "golang.org/x/time/rate",
+		"golang.org/x/mod/semver", "golang.org/x/sync/semaphore",
 	}},
 	"internal/broker/embedded": {imports: []string{"github.com/nats-io/nats-server/v2/server"}},
 	"internal/broker/brokertest": {imports: []string{"internal/racetest", "internal/slowtest", "pkg/events",

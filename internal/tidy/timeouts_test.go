@@ -298,7 +298,6 @@ var internalIntervals = map[string][]string{
 	"how long memory of facts is kept that are found out anew": {
 		"jobpushed.keyFor", "jobs.keyFor", "jobs.rememberLocks", "jobs.writerAge", "maintenance.beginsWithin",
 		"nats.avoidBriefly", "nats.avoidDenied", "nats.avoidFor", "nats.avoidUnserved", "nats.congestionFor",
-		"nats.warnEvery",
 		"nats.markerFor", "nats.receivedLately", "nats.remembered", "orchestrator.returnedFor",
 		"orchestrator.takeoverWithin", "outbox.keptFor", "outbox.recent", "ownership.unknownFor", "query.keepParts",
 		"sqladmin.shortTombstoneTTL", "worker.withdrawnFor", "cockroach.markSlack", "cockroach.markStep",

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
-	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/backoff"
@@ -181,8 +179,6 @@ func (c *conn) newJetStream(config Config, s natscontext.Settings) (jetstream.Je
 
 // handlers log and count the events of the connection.
 func (c *conn) handlers() []nats.Option {
-	// Servers repeat the same error for each message, or for each attempt to log in.
-	repeated := rate.Sometimes{First: 10, Interval: warnEvery}
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			c.hooks.broken()
@@ -204,12 +200,13 @@ func (c *conn) handlers() []nats.Option {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				c.hooks.denied(c.denied.note(err))
 			}
-			warn := func() { c.log.Warn("NATS: an error", "subject", subject, "error", err) }
-			if isRepeated(err) {
-				repeated.Do(warn)
-			} else {
-				warn()
+			if again := c.odd.repeated(err); again != nil {
+				again.do(func(dropped int) {
+					c.log.Warn("NATS: an error", "subject", subject, "error", err, "dropped", dropped)
+				})
+				return
 			}
+			c.log.Warn("NATS: an error", "subject", subject, "error", err)
 		}),
 		nats.ClosedHandler(func(nc *nats.Conn) {
 			if c.ctx.Err() == nil { // otherwise this process has closed it
@@ -220,13 +217,6 @@ func (c *conn) handlers() []nats.Option {
 			}
 		}),
 	}
-}
-
-// isRepeated reports whether the cause of an error is a permission or a login, which an operator
-// must correct.
-func isRepeated(err error) bool {
-	return slices.ContainsFunc([]error{nats.ErrPermissionViolation, nats.ErrAuthorization, nats.ErrAuthExpired,
-		nats.ErrAuthRevoked, nats.ErrAccountAuthExpired}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // Closed returns an error if the client has closed the connection and will not connect again. It

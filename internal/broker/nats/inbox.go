@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 )
@@ -49,8 +48,7 @@ type inbox struct {
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,
 	results *directResults) *inbox {
 	in := &inbox{resources: r, reader: reader, results: results,
-		due: &forwarder{resources: r, publisher: p, dead: dead, schedules: s,
-			warnings: rate.Sometimes{Interval: warnEvery}},
+		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
 		later:   &laterStore{resources: r, reader: reader, dead: dead},
 		anchors: &anchors{conn: r.conn}}
 	in.reconciler = &reconciler{resources: r, every: reconcileEvery}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -43,8 +42,6 @@ const (
 	forwardAtOnce = 500
 	// forwardAgain is the pause after an error.
 	forwardAgain = time.Second
-	// warnEvery is the interval of warnings about what a setting prevents.
-	warnEvery = 30 * time.Second
 
 	// headerNotBefore is the earliest time to process a message.
 	headerNotBefore = "Rondo-Not-Before"
@@ -98,7 +95,7 @@ type forwarder struct {
 	dead      *deadLetters
 	schedules *schedules
 
-	warnings rate.Sometimes
+	prevented rarely // warnings about what a setting prevents
 
 	mu    sync.Mutex
 	users int    // counts the receivers that need it
@@ -267,9 +264,10 @@ func (f *forwarder) publishOrDeadLetter(ctx context.Context, wires []events.Wire
 	}
 	waits, never := refused.Misconfigured()
 	if waits != nil {
-		f.warnings.Do(func() {
+		f.prevented.do(func(dropped int) {
 			f.log.Warn("NATS: messages that are due are refused because of a setting; trying again", "messages",
-				len(waits.Messages), "subject", waits.Messages[0].Subject, "error", waits.Reasons[0])
+				len(waits.Messages), "subject", waits.Messages[0].Subject, "error", waits.Reasons[0],
+				"dropped", dropped)
 		})
 	}
 	if never == nil {

@@ -93,6 +93,8 @@ var forgedAnswers = map[string]string{
 	"end":          "NATS/1.0\r\nStatus: 204\r\n\r\n",
 	"nothing":      "NATS/1.0\r\nStatus: 404\r\n\r\n",
 	"in-line":      "NATS/1.0 404 Forged\r\nX: y\r\n\r\n",
+	"far-end":      "NATS/1.0\r\nStatus: 204\r\nNats-Last-Sequence: 99999999\r\n\r\n",
+	"in-line-end":  "NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 99999999\r\n\r\n",
 	"sequence":     "NATS/1.0\r\nNats-Sequence: 1\r\n\r\n",
 	"far-sequence": "NATS/1.0\r\nNats-Sequence: 99999999\r\n\r\n",
 	"no-sequence":  "NATS/1.0\r\nNats-Sequence: x\r\n\r\n",

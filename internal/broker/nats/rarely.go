@@ -1,12 +1,15 @@
 package natsbroker
 
 import (
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
-// warnEvery bounds the warnings about what other processes send: a process that sends bad messages
-// sends thousands in a second.
+// warnEvery bounds the warnings about what repeats itself thousands of times in a second: a process
+// that sends bad messages, and an error of the servers for each message.
 const warnEvery = time.Minute
 
 // oddMessages are the warnings about what other processes send, each kind for itself.
@@ -14,6 +17,20 @@ type oddMessages struct {
 	request, delivery   rarely // with a reply subject that is not their sender's
 	results, result     rarely // directly delivered
 	tasks, taskOfOthers rarely
+	permission, login   rarely // errors that end when an operator corrects a setting
+}
+
+// repeated returns the limit of the warnings about an error that servers repeat for each message,
+// or for each attempt to log in; nil for other errors.
+func (o *oddMessages) repeated(err error) *rarely {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return &o.permission
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
+		errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
+		return &o.login
+	}
+	return nil
 }
 
 // rarely logs the first event of a kind at once, and then one each [warnEvery]. The zero value is
