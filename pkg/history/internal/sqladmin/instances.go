@@ -104,9 +104,9 @@ func scanExecution(instance string, r sqlrow.Row) (history.ExecutionInfo, error)
 
 var eventsBetween = rowsBetween(sqlrow.EventColumns.String())
 
-// rowsBetween reads columns, of which one is event, of the rows from the one on that the first event
-// is in. That row is no bound of a scan, which CockroachDB would not use: each page would read the
-// history from its beginning (https://github.com/cockroachdb/cockroach/issues/93829).
+// rowsBetween reads columns, of which one is event, of the rows from the one on that the first
+// event is in. That row is no bound of a scan, which CockroachDB would not use: each page would
+// read the history from its beginning (https://github.com/cockroachdb/cockroach/issues/93829).
 func rowsBetween(columns string) string {
 	rows := "SELECT " + columns + " FROM rondo_history WHERE shard = $1 AND instance = $2 AND execution = $3 AND "
 	return "SELECT * FROM (" + rows + "event <= $4 ORDER BY event DESC LIMIT 1) f UNION ALL " + rows +
