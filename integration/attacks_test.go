@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
-	"github.com/rondo-run/rondo/internal/broker"
-	answers "github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -49,16 +47,6 @@ func TestShutdownWithoutABroker(t *testing.T) {
 	}
 }
 
-// again is a broker that delivers each message as if for the fifth time.
-type again struct{ *probe }
-
-func (b again) Receive(ctx context.Context, p int, take func(broker.Delivery)) error {
-	return b.probe.Receive(ctx, p, func(d broker.Delivery) {
-		d.NumDelivered += 4
-		take(d)
-	})
-}
-
 // stuckCode is an orchestration whose code does not return before the test ends. entered is closed
 // when the code begins.
 func stuckCode(t *testing.T) (code orchestration.Binding, entered <-chan struct{}) {
@@ -81,61 +69,6 @@ func (s *system) endsSoon(instance string) {
 			err = errors.New(string(i.Status))
 		}
 		return err
-	})
-}
-
-// TestAStuckQuarantinedMessageHoldsUpNoOther: a quarantined message whose code does not return does
-// not hold up others.
-func TestAStuckQuarantinedMessageHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	code, entered := stuckCode(t)
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
-	v := s.prepare()
-	c := s.hasty()
-	c.RunawayAfter, c.StuckAfter = 200*time.Millisecond, 400*time.Millisecond
-	o, err := orchestrator.New(again{v.broker}, v.store, s.code, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Orchestrator = o
-	v.start()
-	s.start("stuck", "stuck", "")
-	s.await(entered, "the code is stuck")
-	s.start("sleeper", "good", 1)
-	s.endsSoon("good")
-}
-
-// TestQuarantinedStartsAreNamed: an orchestrator names the instances that it has in quarantine,
-// which the database does not have: the one that it tries, and one that waits for its turn.
-func TestQuarantinedStartsAreNamed(t *testing.T) {
-	t.Parallel()
-	code, entered := stuckCode(t)
-	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
-	v := s.prepare()
-	o, err := orchestrator.New(again{v.broker}, v.store, s.code, s.hasty())
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Orchestrator = o
-	v.start()
-	s.start("stuck", "stuck", "")
-	s.await(entered, "the code is stuck")
-	s.start("sleeper", "waits", 1)
-	s.eventually("the instances in quarantine are listed", func() error {
-		all, err := answers.All(t.Context(), s.bus)
-		if err != nil {
-			return err
-		}
-		var got []string
-		for _, p := range all {
-			for _, x := range p.Quarantined {
-				got = append(got, fmt.Sprintf("%s: start %v, attempt %d", x.Instance, x.Start, x.Attempt))
-			}
-		}
-		if !slices.Equal(got, []string{"stuck: start true, attempt 1", "waits: start true, attempt 0"}) {
-			return fmt.Errorf("listed are %q", got)
-		}
-		return nil
 	})
 }
 

@@ -1,5 +1,7 @@
 package simulation
 
+import "time"
+
 // receiptMutants are mistakes in the receipts of messages, and in starts that bring messages along.
 var receiptMutants = []mutant{
 	{name: "what was forgotten counts as never taken", seed: 1, edits: []edit{
@@ -35,6 +37,11 @@ var receiptMutants = []mutant{
 				"	for i := range messages {\n		if id := messages[i].Header[events.HeaderMsgID]; len(id) > " +
 					"0 {\n			messages[i].Header[events.HeaderMsgID] = []string{id[0] + " +
 					"\"/again\"}\n		}\n	}\n	messages, err = s.wanted(ctx, messages)\n"},
+		}},
+	{name: "quarantined messages of an instance wait in the order of their arrival",
+		test: test{pkg: "./integration", run: "^TestQuarantinedMessagesInAnyOrderHoldUpNoOther$", hangs: time.Minute},
+		edits: []edit{
+			{loopOf + "watermarks.go", "			inOrder(e.waiting)\n", ""},
 		}},
 	{name: "what a setting prevents is refused for good", seed: 25, edits: []edit{
 		{outboxOf + "send.go", "	waits, never := refused.Misconfigured()\n",

@@ -86,15 +86,17 @@ func TestLeaveWatching(t *testing.T) {
 			t.Error("nobody was watched")
 		}
 	}
-	done := make(chan error)
+	done, seen := make(chan error), make(chan bool, 1)
 	go func() {
 		for _, err := range c.WatchStatus(ctx, "x") {
 			if err != nil {
 				done <- err
+			} else {
+				seen <- true
 			}
 		}
 	}()
-	waitUntil(t, func() bool { return c.Following() == 1 })
+	<-seen // otherwise the instance may be gone before it was there for this client
 	_, err = c.Instances().Delete(ctx, []string{"x"}, client.DeleteOptions{Force: true})
 	must(t, err)
 	if err := <-done; !errors.Is(err, client.ErrNoInstance) {

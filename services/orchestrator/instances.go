@@ -188,11 +188,12 @@ func (t *instances) firstBlocked(i *item) *item {
 	if e == nil {
 		return i
 	}
-	before, after := e.waiting, e.aside
-	if e.barred {
-		before, after = after, before
+	first, rest := e.waiting, e.aside
+	if e.barred { // as the watermark puts them
+		first, rest = append(slices.Clone(e.aside), e.waiting...), nil
+		inOrder(first)
 	}
-	for _, items := range [][]*item{before, after} {
+	for _, items := range [][]*item{first, rest} {
 		if n := slices.IndexFunc(items, func(i *item) bool { return i.blocked }); n >= 0 {
 			return items[n]
 		}

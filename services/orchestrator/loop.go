@@ -307,6 +307,7 @@ func (l *loop) advance(e *entry) {
 		l.table.unpark(e)
 	case e.waiting[0].blocked:
 		l.table.unpark(e)
+		l.settler.quarantine.putFirst(e.waiting)
 	case e.live == nil && e.startsAnew():
 		l.table.unpark(e)
 		l.hydrate(e, round.Known{Instance: e.id})

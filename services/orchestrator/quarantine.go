@@ -138,6 +138,21 @@ func (s *quarantine) replace(i, first *item) bool {
 	return true
 }
 
+// putFirst has the first message of an instance decided next if the attempt of a later one has
+// begun, which waits for it: the later one was aside, and the first arrived meanwhile.
+func (s *quarantine) putFirst(waiting []*item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil || !slices.Contains(waiting[1:], s.current) {
+		return
+	}
+	if at := slices.Index(s.queue, waiting[0]); at >= 0 {
+		s.queue = slices.Insert(slices.Delete(s.queue, at, at+1), 0, waiting[0])
+	}
+	s.current = nil
+	s.free.Set()
+}
+
 // begin counts an attempt before it starts. It reports false if the message is settled already.
 func (s *quarantine) begin(ctx context.Context, i *item, n int) bool {
 	s.mu.Lock()

@@ -79,6 +79,45 @@ func TestQuarantinedMessagesOfAnInstanceAreTriedInItsOrder(t *testing.T) {
 	b.running.Wait()
 }
 
+// TestALateFirstMessageIsTriedAtOnce: the attempt of a timer has begun, which waits for a
+// watermark. Meanwhile a message arrives that was stored earlier for the same instance, and waits
+// behind the messages of others. It is tried next, because the timer waits for it.
+func TestALateFirstMessageIsTriedAtOnce(t *testing.T) {
+	kv := &slowKV{reads: make(chan string, 10), goOn: make(chan string)}
+	close(kv.goOn)
+	b := newBackground()
+	q := newQuarantine(kv, time.Hour, texts{}, b, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	of := func(sequence uint64) *item {
+		return &item{quarantined: true, delivery: broker.Delivery{Sequence: sequence, StoredAt: time.Unix(1, 0)}}
+	}
+	timer, other, start := of(3), of(2), of(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	tried, done := make(chan *item), make(chan struct{})
+	go func() {
+		defer close(done)
+		q.run(ctx, func(_ context.Context, i *item) *item { return i },
+			func(_ context.Context, i *item, _ int) { tried <- i })
+	}()
+	q.add(timer)
+	<-tried
+	q.add(other)
+	q.putFirst([]*item{other}) // nothing of its instance is tried
+	q.add(start)
+	q.putFirst([]*item{start, timer})
+	for _, want := range []*item{start, other} {
+		i := <-tried
+		if i != want {
+			t.Errorf("the message with sequence %d is tried, want that with %d", i.delivery.Sequence,
+				want.delivery.Sequence)
+		}
+		q.settled(i)
+	}
+	q.settled(timer)
+	cancel()
+	<-done
+	b.running.Wait()
+}
+
 // TestASettledMessageIsNotTried: a quarantined message is nacked before its attempt has begun. No
 // attempt is counted, and the next message is tried.
 func TestASettledMessageIsNotTried(t *testing.T) {

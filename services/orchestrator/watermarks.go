@@ -92,6 +92,9 @@ func (w *watermarks) bar(e *entry, items []*item, at time.Time) {
 func (w *watermarks) waits(e *entry, i *item) {
 	e.waiting = append(e.waiting, i)
 	if !e.barred {
+		if i.quarantined { // nacked messages come again in any order
+			inOrder(e.waiting)
+		}
 		return
 	}
 	w.held.setAside(i, true)

@@ -120,8 +120,8 @@ const (
 	lookForged = 64
 )
 
-// headerLastSequence is the place of the last message of a batch, in the status at its end.
-const headerLastSequence = "Nats-Last-Sequence"
+// lastSequence is the place of the last message of a batch, in the status at its end.
+const lastSequence = "Nats-Last-Sequence"
 
 // stillThere lists the messages of a lane that are stored between two sequence numbers, by the last
 // word of their subjects. It only counts delayed messages: no message has to wait for them. It
@@ -189,7 +189,7 @@ func (k *look) batch(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		if status := statusOf(m); status == "204" && got > 0 {
-			last, err := strconv.ParseUint(m.Header.Get(headerLastSequence), 10, 64)
+			last, err := strconv.ParseUint(m.Header.Get(lastSequence), 10, 64)
 			if err != nil {
 				return false, fmt.Errorf("the end of a batch: %w", err)
 			}
