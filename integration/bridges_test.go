@@ -114,7 +114,8 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: log})
+	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: log,
+		ConnectTimeout: connects})
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,8 @@ func playBridges(ctx context.Context, r role, log *slog.Logger) error {
 func fastQueues(ctx context.Context, address string, begun int64) (*cockroach.Store, error) {
 	base := time.Unix(0, begun)
 	return cockroach.Open(ctx, address, cockroach.Options{
-		MaxConns: 4, Log: quiet(), Now: func() time.Time { return base.Add(hurriedClocks * time.Since(base)) },
+		MaxConns: 4, Log: quiet(), ConnectTimeout: connects,
+		Now: func() time.Time { return base.Add(hurriedClocks * time.Since(base)) },
 	})
 }
 

@@ -54,7 +54,7 @@ func playWindow(ctx context.Context, r role, log *slog.Logger) error {
 		return x.Run(ctx)
 	}
 	store, err := cockroach.Open(ctx, r.Database,
-		cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: log, Configure: tapped(g)})
+		cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: log, Configure: tapped(g), ConnectTimeout: connects})
 	if err != nil {
 		return err
 	}

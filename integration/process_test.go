@@ -90,7 +90,8 @@ func play(text string) error {
 }
 
 func playOrchestrator(ctx context.Context, b *natsbroker.Bus, r role, log *slog.Logger) error {
-	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: log})
+	store, err := cockroach.Open(ctx, r.Database, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: log,
+		ConnectTimeout: connects})
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,8 @@ func onProcesses(t *testing.T) *processes {
 	address := pgtest.Database(t)
 	slowtest.Room(t)
 	s := newSystemAt(t, slowtest.Slowest, func() history.Store {
-		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
+		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet(),
+			ConnectTimeout: connects})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -123,7 +123,7 @@ func TestRestoredDatabase(t *testing.T) {
 			}
 			s := newSystem(t, func() history.Store {
 				s, err := cockroach.Open(t.Context(), address,
-					cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
+					cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet(), ConnectTimeout: connects})
 				if err != nil {
 					t.Fatal(err)
 				}

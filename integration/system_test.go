@@ -107,6 +107,9 @@ var databases = []struct {
 // wakeStep makes databases exact about wake times.
 const wakeStep = 100 * time.Millisecond
 
+// connects is how long PostgreSQL may take to answer a test: the machine may stand still meanwhile.
+const connects = 15 * time.Minute
+
 func openSQLite(t *testing.T) func() history.Store { return openObserved(t, nil) }
 
 // openObserved opens a SQLite store that has an observer.
@@ -171,7 +174,8 @@ func openPostgres(t *testing.T) func() history.Store {
 	pgtest.Need(t)
 	address := pgtest.Database(t)
 	return func() history.Store {
-		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet()})
+		s, err := cockroach.Open(t.Context(), address, cockroach.Options{WakeStep: wakeStep, MaxConns: 4, Log: quiet(),
+			ConnectTimeout: connects})
 		if err != nil {
 			t.Fatal(err)
 		}

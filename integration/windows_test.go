@@ -336,7 +336,7 @@ var windowStores = []windowStore{
 		pgtest.Need(t)
 		address := pgtest.Database(t)
 		return address, func(g *gate) history.Store {
-			o := cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: quiet()}
+			o := cockroach.Options{WakeStep: wakeStep, MaxConns: 3, Log: quiet(), ConnectTimeout: connects}
 			if g != nil {
 				o.Configure = tapped(g)
 			}
