@@ -20,6 +20,7 @@ var taskTests = []test{
 	{"what comes after a worker has given up goes to another", Settings{}, abandonedTake},
 	{"several workers share a queue", Settings{}, sharedQueue},
 	{"work that nobody settles comes again", Settings{TaskAckWait: short}, workAgain},
+	{"work on a closed connection", Settings{}, workClosed},
 	{"work may be extended, returned and acknowledged", Settings{TaskAckWait: short}, workHold},
 	{"queues may have any name", Settings{}, anyQueue},
 	{"queues of one activity with two tags are two", Settings{}, tagsApart},
@@ -261,6 +262,17 @@ func workAgain(t *T) {
 	}
 	again.Hold.Ack()
 	t.empty()
+}
+
+// A caller that gets no task and no error takes again at once, and would do so until it ends.
+func workClosed(t *T) {
+	b := t.bus()
+	q, err := b.OpenTaskQueue(t.Context(), broker.TaskQueueName{Activity: "a"})
+	t.must(err)
+	t.must(b.Close())
+	if n, err := q.Take(t.Context(), 1, func(broker.Delivery) {}); n != 0 || err == nil {
+		t.Errorf("%d tasks were taken on a closed connection, with error %v", n, err)
+	}
 }
 
 func workHold(t *T) {

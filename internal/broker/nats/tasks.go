@@ -255,8 +255,14 @@ func (q *taskQueue) Offer(name string, take func(broker.Delivery) bool) (stop fu
 
 // Take implements broker.TaskQueue.
 func (q *taskQueue) Take(ctx context.Context, n int, take func(broker.Delivery)) (int, error) {
-	if n < 1 || ctx.Err() != nil || !q.queues.awaitConnection(ctx, takeFor) {
+	if n < 1 || ctx.Err() != nil {
 		//lint:ignore nilerr Take returns no task when its context ends
+		return 0, nil
+	}
+	if !q.queues.awaitConnection(ctx, takeFor) {
+		if q.queues.ctx.Err() != nil { // without an error, the caller would take again at once
+			return 0, problem("take work from "+q.name, nats.ErrConnectionClosed)
+		}
 		return 0, nil
 	}
 	i, err := q.replies(n)
