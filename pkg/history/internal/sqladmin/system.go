@@ -2,6 +2,7 @@ package sqladmin
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
@@ -26,11 +27,9 @@ const readSystem = "SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
 // Identity implements [history.Systems].
 func (a *Systems) Identity(ctx context.Context) (system history.System, err error) {
 	defer a.observer.Begin("identity").End(&err)
-	err = a.db.ReadOften(ctx, "read the system", func(db sqlrow.DB) error {
-		return db.Query(ctx, func(r sqlrow.Row) (err error) {
-			system, err = scanSystem(r)
-			return err
-		}, readSystem)
+	err = a.db.ReadOften(ctx, "read the system", func(db sqlrow.DB) (err error) {
+		system, err = querySystem(ctx, db)
+		return err
 	})
 	system.Exclusive = a.dialect.Exclusive
 	return system, err
@@ -54,13 +53,27 @@ func (a *Systems) SetIdentity(ctx context.Context, from history.System, id strin
 			return err
 		}
 		ok = n == 1
-		return db.Query(ctx, func(r sqlrow.Row) (err error) {
-			now, err = scanSystem(r)
-			return err
-		}, readSystem)
+		now, err = querySystem(ctx, db)
+		return err
 	})
 	now.Exclusive = a.dialect.Exclusive
 	return now, ok, err
+}
+
+// errNoSystem tells a deleted row from the one of a new database, which has no identity yet.
+var errNoSystem = errors.New("the table rondo_system has lost its row: restore it from a backup")
+
+func querySystem(ctx context.Context, db sqlrow.DB) (system history.System, err error) {
+	found := false
+	err = db.Query(ctx, func(r sqlrow.Row) (err error) {
+		found = true
+		system, err = scanSystem(r)
+		return err
+	}, readSystem)
+	if err == nil && !found {
+		err = errNoSystem
+	}
+	return system, err
 }
 
 func scanSystem(r sqlrow.Row) (s history.System, err error) {
