@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,6 +48,7 @@ func newAnswers(n *names) map[directKind]*answers {
 type awaited struct {
 	to    chan<- publishResult // has capacity for one about each message
 	n     int                  // which of the messages it is about
+	on    string               // the subject of the published message
 	short bool                 // the receiver of a direct delivery answers, not the server
 	until time.Time            // the time limit of the answer
 	said  []byte               // for a bundle, the answer so far to each of the messages from n on; nil for one message
@@ -237,6 +239,25 @@ func (a *answers) lost(why error) {
 	a.mu.Unlock()
 	for _, w := range all {
 		w.to <- w.rest(why)
+	}
+}
+
+// deniedOn sends the outcome of all messages in flight on a subject on which this user may not
+// publish: the servers do not answer them.
+func (p *publisher) deniedOn(subject string) {
+	for _, a := range p.answers {
+		a.deniedOn(subject)
+	}
+}
+
+func (a *answers) deniedOn(subject string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for token, w := range a.waiting {
+		if w.on == subject {
+			delete(a.waiting, token)
+			w.to <- w.rest(fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, subject))
+		}
 	}
 }
 

@@ -165,7 +165,10 @@ func newBus(config Config) *Bus {
 		direct: &directTasks{conn: c, sender: sender, results: results}}
 	res.repairing = queues.forget
 	p := newPublisher(res, reader, sender, queues)
-	c.hooks = hooks{broken: func() { p.lost(nats.ErrDisconnected) }, denied: results.deniedAnswer}
+	c.hooks = hooks{broken: func() { p.lost(nats.ErrDisconnected) }, denied: func(subject string) {
+		p.deniedOn(subject)
+		results.deniedAnswer(subject)
+	}}
 	dead := &deadLetters{resources: res, reader: reader, publisher: p}
 	scheduled := &schedules{resources: res, reader: reader}
 	return &Bus{

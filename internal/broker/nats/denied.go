@@ -12,10 +12,9 @@ import (
 // denied cancels requests that the servers deny: otherwise their callers would wait for a response
 // in vain.
 type denied struct {
-	mu       sync.Mutex
-	next     int
-	waiting  map[int]requester
-	subjects map[string]bool // on which nothing may be published
+	mu      sync.Mutex
+	next    int
+	waiting map[int]requester
 
 	isAnswer func(subject string) bool // whether a subject is one of an answer to a direct delivery
 }
@@ -26,24 +25,17 @@ type requester struct {
 	cancel  context.CancelCauseFunc
 }
 
-// maxDenied is the maximum number of remembered subjects.
-const maxDenied = 1000
-
 var deniedPublish = regexp.MustCompile(`(?i)publish to "([^"]+)"`)
 
-// tell cancels the requests that a denial is about. It returns the subject on which this user may
+// note cancels the requests that a denial is about. It returns the subject on which this user may
 // not publish, if the servers name it.
 func (d *denied) note(err error) (subject string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if m := deniedPublish.FindStringSubmatch(err.Error()); m != nil {
-		if d.subjects == nil || len(d.subjects) >= maxDenied {
-			d.subjects = make(map[string]bool)
-		}
 		if subject = m[1]; d.isAnswer(subject) {
 			return subject // no request here depends on it
 		}
-		d.subjects[subject] = true
 	}
 	for _, w := range d.waiting {
 		if w.subject == "" || w.subject == subject {
@@ -51,15 +43,6 @@ func (d *denied) note(err error) (subject string) {
 		}
 	}
 	return subject
-}
-
-// publishing reports whether the servers have denied publishing on a subject since the last call.
-func (d *denied) publishing(subject string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	was := d.subjects[subject]
-	delete(d.subjects, subject)
-	return was
 }
 
 // during calls do, which ends early when the servers deny a permission.

@@ -3,7 +3,6 @@ package natsbroker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +44,6 @@ type outgoing struct {
 // sent is a message that was sent.
 type sent struct {
 	outgoing
-	to      string   // the subject it was sent on
 	answers *answers // where its answer arrives
 	token   uint64   // of the answer
 	cost    int64
@@ -179,10 +177,11 @@ func (p *publisher) answersTo(l outgoing) *answers {
 
 // launch sends a message for which there is room. If launch fails, the flight has no trace of it.
 func (f *flight) start(l outgoing, m *nats.Msg, cost int64) (err error) {
-	s := sent{outgoing: l, to: m.Subject, cost: cost}
+	s := sent{outgoing: l, cost: cost}
 	s.answers = f.p.answersTo(l)
 	s.token, m.Reply, err = s.answers.expect(f.p.nc,
-		&awaited{to: f.outcomes, n: len(f.sent), short: l.direct, until: time.Now().Add(f.p.patience(l.direct))})
+		&awaited{to: f.outcomes, n: len(f.sent), on: m.Subject, short: l.direct,
+			until: time.Now().Add(f.p.patience(l.direct))})
 	if err != nil {
 		return err
 	}
@@ -239,7 +238,7 @@ func (f *flight) sendBundle(back string) {
 // startBundle sends results together. If startBundle fails, the flight has no trace of them.
 func (f *flight) startBundle(back string, results []outgoing, body []byte) error {
 	answers := f.p.answersTo(results[0])
-	token, reply, err := answers.expect(f.p.nc, &awaited{to: f.outcomes, n: len(f.sent), short: true,
+	token, reply, err := answers.expect(f.p.nc, &awaited{to: f.outcomes, n: len(f.sent), on: back, short: true,
 		until: time.Now().Add(f.p.patience(true)), said: nothingSaid(len(results))})
 	if err != nil {
 		return err
@@ -250,7 +249,7 @@ func (f *flight) startBundle(back string, results []outgoing, body []byte) error
 		return err
 	}
 	for _, l := range results {
-		f.sent = append(f.sent, sent{outgoing: l, to: back, answers: answers, token: token, began: now})
+		f.sent = append(f.sent, sent{outgoing: l, answers: answers, token: token, began: now})
 		f.inFlight++
 	}
 	return nil
@@ -336,9 +335,6 @@ func (f *flight) finishOne(n int, err error) {
 	f.inFlight--
 	f.p.window.Release(s.cost)
 	f.noteLoad(s)
-	if errors.Is(err, errUnanswered) && f.p.denied.publishing(s.to) {
-		err = fmt.Errorf("%w: this user may not publish on %s", nats.ErrPermissionViolation, s.to)
-	}
 	switch {
 	case err == nil:
 		if s.direct {
