@@ -318,8 +318,9 @@ type TaskQueueName struct{ Tag, Activity string }
 type TaskQueue interface {
 	// Take asks for up to n deliveries, calls take for each as it arrives, and returns their number
 	// when n have arrived, when it has waited long enough, or when the context ends. None is not an
-	// error, but Take on a closed connection is one. A task that arrives after the context has ended is returned to the queue at once; in a
-	// cluster it may get lost between two servers just then, and is redelivered after its ack wait.
+	// error, unless the connection is closed. A task that arrives after the context has ended is
+	// returned to the queue at once; in a cluster it may get lost between two servers just then,
+	// and is redelivered after its ack wait.
 	Take(ctx context.Context, n int, take func(Delivery)) (int, error)
 	// Offer calls take for tasks that are delivered directly (see [events.Wire]), until stop is
 	// called. The publisher keeps a task until its Hold is acknowledged. It stores a task that take
