@@ -49,11 +49,7 @@ func (s *system) resume(ahead bool) *oneLane {
 	s.t.Helper()
 	v := s.prepare()
 	b := &oneLane{probe: v.broker, ahead: ahead, open: make(chan struct{})}
-	o, err := orchestrator.New(b, v.store, s.code, s.hasty())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	v.Orchestrator = o
+	v.uses(b, s.hasty())
 	v.start()
 	return b
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
-	"github.com/rondo-run/rondo/services/orchestrator"
 )
 
 // again is a broker that delivers each message as if for the fifth time.
@@ -36,11 +35,7 @@ func TestAStuckQuarantinedMessageHoldsUpNoOther(t *testing.T) {
 	v := s.prepare()
 	c := s.hasty()
 	c.RunawayAfter, c.StuckAfter = 200*time.Millisecond, 400*time.Millisecond
-	o, err := orchestrator.New(again{v.broker}, v.store, s.code, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Orchestrator = o
+	v.uses(again{v.broker}, c)
 	v.start()
 	s.start("stuck", "stuck", "")
 	s.await(entered, "the code is stuck")
@@ -82,11 +77,7 @@ func TestQuarantinedMessagesInAnyOrderHoldUpNoOther(t *testing.T) {
 	v := s.prepare()
 	c := s.hasty()
 	c.StuckAfter = time.Hour
-	o, err := orchestrator.New(reversed{again{v.broker}}, v.store, s.code, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Orchestrator = o
+	v.uses(reversed{again{v.broker}}, c)
 	const instances, each = 20, 4
 	for i := range instances {
 		var all []events.Message
@@ -113,11 +104,7 @@ func TestQuarantinedStartsAreNamed(t *testing.T) {
 	code, entered := stuckCode(t)
 	s := newSystem(t, openSQLite(t), append([]orchestration.Binding{code}, basics...)...)
 	v := s.prepare()
-	o, err := orchestrator.New(again{v.broker}, v.store, s.code, s.hasty())
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Orchestrator = o
+	v.uses(again{v.broker}, s.hasty())
 	v.start()
 	s.start("stuck", "stuck", "")
 	s.await(entered, "the code is stuck")

@@ -291,12 +291,18 @@ func (s *system) prepare(change ...func(*orchestrator.Config)) *service {
 	}
 	v := &service{s: s, broker: &probe{Bus: s.connect(), journal: s.journal},
 		store: &probedStore{Store: s.open(), journal: s.journal}}
-	o, err := orchestrator.New(v.broker, v.store, s.code, c)
+	v.uses(v.broker, c)
+	return v
+}
+
+// uses makes an orchestrator that uses a broker, instead of the one that prepare has made.
+func (v *service) uses(b orchestrator.Broker, c orchestrator.Config) {
+	v.s.t.Helper()
+	o, err := orchestrator.New(b, v.store, v.s.code, c)
 	if err != nil {
-		s.t.Fatal(err)
+		v.s.t.Fatal(err)
 	}
 	v.Orchestrator = o
-	return v
 }
 
 func (v *service) start() {
