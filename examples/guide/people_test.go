@@ -48,23 +48,35 @@ func TestBuyIsCancelled(t *testing.T) {
 	wantIs(t, err, orchestration.ErrCancelled)
 }
 
+func asksFirst(ctx *orchestration.Context, _ Purchase) (string, error) {
+	if _, err := AskBoss.Call(ctx, ctx.Instance()); err != nil {
+		return "", err
+	}
+	v, err := Verdicts.Wait(ctx)
+	return v.By, err
+}
+
 // TestVerdictComesTooEarly lets the boss answer before the instance waits for the answer.
 func TestVerdictComesTooEarly(t *testing.T) {
-	asksFirst := Buy.Bind(func(ctx *orchestration.Context, p Purchase) (string, error) {
-		if _, err := AskBoss.Call(ctx, ctx.Instance()); err != nil {
-			return "", err
-		}
-		v, err := Verdicts.Wait(ctx)
-		return v.By, err
-	})
-	env := virtual(t, asksFirst, rondotest.Takes(asked, time.Minute))
+	env := virtual(t, Buy.Bind(asksFirst), rondotest.Takes(asked, time.Minute))
 	start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
 	must(t, Verdicts.Raise(t.Context(), env, "buy-7", Verdict{"ann", true}))
 	env.Settle()
 	want(t, "ignored", len(env.Ignored()), 1)
 	want(t, "why", string(env.Ignored()[0].Reason), "no_waiter")
 	want(t, "in words", env.Ignored()[0].Detail,
-		`no waiter for event "verdict"; use a mailbox for messages that must not be lost`)
+		`no waiter for event "verdict"; bind the orchestration with Buffered to keep early events, or use a mailbox`)
+}
+
+// TestEarlyVerdictIsKept is the same with an orchestration that keeps early verdicts.
+func TestEarlyVerdictIsKept(t *testing.T) {
+	binding := Buy.Bind(asksFirst, orchestration.Buffered(16, Verdicts))
+	env := virtual(t, binding, rondotest.Takes(asked, time.Minute))
+	h := start(t, env, Buy, Purchase{"piano", 900_000}, "buy-7")
+	must(t, Verdicts.Raise(t.Context(), env, "buy-7", Verdict{"ann", true}))
+	out, err := h.Wait(t.Context())
+	must(t, err)
+	want(t, "result", out, "ann")
 }
 
 func TestVerdictOfAnotherType(t *testing.T) {

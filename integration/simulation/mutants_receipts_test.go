@@ -44,6 +44,22 @@ var receiptMutants = []mutant{
 			{loopOf + "watermarks.go", "			inOrder(e.waiting)\n", ""},
 			{loopOf + "loop.go", "		l.settler.quarantine.putFirst(e.waiting)\n", ""}, // which hides the other
 		}},
+	{name: "an event that comes early is dropped", seed: 1, edits: []edit{
+		{roundOf + "inbox.go", "	if len(waits) == 0 && how.most == 0 {\n", "	if len(waits) == 0 {\n"},
+	}},
+	{name: "an early event replaces the one before it", seed: 1, edits: []edit{
+		{roundOf + "inbox.go", "; kept >= how.most {\n		if !how.latest {\n",
+			"; kept >= 1 {\n		if !how.latest && false {\n"},
+	}},
+	{name: "kept events do not go along when the instance continues as new",
+		test: test{pkg: "./pkg/round", run: "^TestScenarios$"}, edits: []edit{
+			{roundOf + "lifecycle.go", "		if m.mailbox.event {\n",
+				"		if m.mailbox.event {\n			continue\n"},
+		}},
+	{name: "a kept event is lost with a wait that is given up",
+		test: test{pkg: "./pkg/round", run: "^TestScenarios$"}, edits: []edit{
+			{roundOf + "inbox.go", "		Keep: how.most > 0})\n", "	})\n"},
+		}},
 	{name: "what a setting prevents is refused for good", seed: 25, edits: []edit{
 		{outboxOf + "send.go", "	waits, never := refused.Misconfigured()\n",
 			"	waits, never := (*broker.Refused)(nil), refused\n"},

@@ -207,8 +207,8 @@ var mutants = []mutant{
 		{roundOf + "lifecycle.go", "	old.seen.carry(started, x.now, x.config.remembered())\n", ""},
 	}},
 	{name: "unread messages do not go along into the next execution", seed: 21, edits: []edit{
-		{roundOf + "lifecycle.go", "	for _, m := range unread {\n		inherited",
-			"	for _, m := range unread[:0] {\n		inherited"},
+		{roundOf + "lifecycle.go", "	for _, m := range unread {\n		age :=",
+			"	for _, m := range unread[:0] {\n		age :="},
 	}},
 	{name: "an instance that is read again misses its last event", seed: 1, edits: []edit{
 		{roundOf + "replay.go", "	x.playback.rest = history\n",

@@ -38,6 +38,7 @@ var (
 	scripted = orchestration.Define[script, result]("script")
 	letters  = orchestration.DefineMailbox[int64]("letters")
 	own      = orchestration.DefineMailbox[int64]("own")
+	chime    = orchestration.DefineEvent[int64]("chime") // instances keep early ones
 	total    = orchestration.DefineValue[int64]("total")
 	stage    = orchestration.DefineStatus[string]()
 
@@ -102,7 +103,8 @@ func approval(n int) orchestration.Event[int64] {
 
 // player is the code of the orchestration, in one process.
 func player(r *road) orchestration.Binding {
-	return scripted.Bind(func(ctx *orchestration.Context, s script) (result, error) { return play(ctx, s, r) })
+	return scripted.Bind(func(ctx *orchestration.Context, s script) (result, error) { return play(ctx, s, r) },
+		orchestration.Buffered(4, chime))
 }
 
 func play(ctx *orchestration.Context, s script, r *road) (result, error) {
@@ -187,6 +189,9 @@ func perform(ctx *orchestration.Context, o op, s *script, r *road) error {
 				err = fmt.Errorf("letter %d to itself is %d", i, y)
 			}
 		}
+		if o.N%2 == 0 && err == nil {
+			err = chimes(ctx, o)
+		}
 		x = 29
 	case "hurry":
 		ctx.Race(double.Start(ctx, small(s.Sum)), ctx.Timer(o.For)) // whichever comes first: the other one comes late
@@ -221,6 +226,26 @@ func perform(ctx *orchestration.Context, o op, s *script, r *road) error {
 		return err
 	}
 	s.Sum = mix(s.Sum, x)
+	return nil
+}
+
+// chimes raises events for its own instance, for which it waits only later.
+func chimes(ctx *orchestration.Context, o op) error {
+	for i := range o.N {
+		if err := chime.RaiseFrom(ctx, ctx.Instance(), int64(i)); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Sleep(time.Second); err != nil {
+		return err
+	}
+	for i := range o.N {
+		if y, err := chime.Wait(ctx); err != nil {
+			return err
+		} else if y != int64(i) && !o.Any {
+			return fmt.Errorf("chime %d is %d", i, y)
+		}
+	}
 	return nil
 }
 

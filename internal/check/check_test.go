@@ -68,6 +68,18 @@ var (
 	continued = &events.ContinuedAsNew{Name: "order", Version: "1.0.0"}
 )
 
+// kept is an event "go" that the instance keeps.
+func kept(message string, change ...func(*events.EventReceived)) *events.EventReceived {
+	f := &events.EventReceived{Name: "go", Message: message, Keep: true}
+	for _, c := range change {
+		c(f)
+	}
+	return f
+}
+
+// awaited is a wait for it, which takes a kept one, unless that is 0.
+func awaited(kept int64) *events.EventAwaited { return &events.EventAwaited{Name: "go", Kept: kept} }
+
 // of is an instance with histories, and with the row and the values that follow from them.
 func of(histories ...[]events.Event) check.Instance {
 	in := check.Instance{ID: "i", History: make(map[int64][]events.Event), Values: make(map[string]codec.Payload)}
@@ -129,6 +141,18 @@ var clean = []struct {
 		of(story(started(), read(0), received("a"), &events.Dropped{Schedules: []int64{2}}, read(3)))},
 	{"a read that gives back to another", unread(of(story(started(), read(0), read(0), received("a"),
 		&events.Dropped{Schedules: []int64{2}}, received("b"))), 1)},
+	{"kept events", unread(of(story(started(), kept("a"), kept("b"), awaited(2), kept("c"))), 2)},
+	{"a kept event that replaces another", unread(of(story(started(), kept("a"),
+		kept("b", func(f *events.EventReceived) { f.Instead = 2 }), awaited(3), kept("c"))), 1)},
+	{"a wait that gives back a kept event", of(story(started(), kept("a"), awaited(2),
+		&events.Dropped{Schedules: []int64{3}}, awaited(2)))},
+	{"a wait that gives back an event to another", unread(of(story(started(), awaited(0), awaited(0),
+		kept("a", func(f *events.EventReceived) { f.Wait = 2 }), &events.Dropped{Schedules: []int64{2}},
+		kept("b"))), 1)},
+	{"an event that was not kept", of(story(started(), awaited(0), &events.EventReceived{Wait: 2, Name: "go"},
+		awaited(0)))},
+	{"continues with kept events", unread(of(story(started(), kept("a"), kept("b"), awaited(2), continued),
+		story(next(1), kept("b"), call)), 1)},
 	{"a select", of(story(started(), call, timer(time.Hour), done, &events.Dropped{Schedules: []int64{3}}, completed))},
 	{"continues", unread(of(
 		story(started(), status(`"x"`, 1), value("k", "1"), received("a"), received("b"), read(4), continued),
@@ -181,6 +205,13 @@ var planted = []struct {
 	{check.TimerEarly, of(story(started(), timer(time.Hour), &events.TimerFired{Timer: 2}))},
 	{check.WrongEvent, of(story(started(), &events.EventAwaited{Name: "go"},
 		&events.EventReceived{Wait: 2, Name: "stop"}))},
+	{check.ReadNothing, of(story(started(), call, awaited(2)))},
+	{check.ReadTwice, of(story(started(), kept("a"), awaited(2), awaited(2)))},
+	{check.ReadOrder, unread(of(story(started(), kept("a"), kept("b"), awaited(3))), 1)},
+	{check.ReadOrder, unread(of(story(started(), kept("a"), awaited(0))), 1)},
+	{check.ReadOrder, of(story(started(), awaited(0), kept("a")))},
+	{check.ReadOrder, unread(of(story(started(), kept("a"), kept("b"),
+		kept("c", func(f *events.EventReceived) { f.Instead = 3 }))), 2)},
 	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"},
 		&events.StepCompleted{Step: 1, Name: "x"}))},
 	{check.StepTwice, of(story(started(), &events.StepCompleted{Step: 1, Name: "x"},

@@ -182,7 +182,9 @@ func answers(f events.Fact) (schedule int64, kind events.Kind) {
 	case *events.TimerFired:
 		return f.Timer, events.KindTimerCreated
 	case *events.EventReceived:
-		return f.Wait, events.KindEventAwaited
+		if f.Wait != 0 {
+			return f.Wait, events.KindEventAwaited
+		}
 	case *events.ChildCompleted:
 		return f.Schedule, events.KindChildStarted
 	case *events.ChildFailed:
@@ -232,6 +234,15 @@ func (x *execution) waitsGetTheirEvent(e events.Event) {
 		x.bad(WrongEvent, e.ID, fmt.Sprintf("event %q, which event %d waits for", wait.Name, got.Wait),
 			fmt.Sprintf("event %q", got.Name))
 	}
+	name := keptEvents(got.Name)
+	if open := x.mailboxes.waiting[name]; got.Keep && len(open) > 0 && open[0] != got.Wait {
+		x.bad(ReadOrder, e.ID, fmt.Sprintf("the answer to event %d, the oldest wait for event %q", open[0], got.Name),
+			fmt.Sprintf("the answer to event %d", got.Wait))
+	}
+	if kept := x.mailboxes.unread[name]; got.Instead != 0 && (len(kept) == 0 || kept[0] != got.Instead) {
+		x.bad(ReadOrder, e.ID, "that it replaces the oldest "+describeMailbox(name),
+			fmt.Sprintf("that it replaces event %d", got.Instead))
+	}
 }
 
 // messagesAreTakenOnce: a message that was sent twice, or redelivered, is recorded once. An
@@ -262,11 +273,17 @@ func messageOf(f events.Fact) string {
 
 // readsAreInOrder: a mailbox keeps the order of its messages, and each message is read once.
 func (x *execution) readsAreInOrder(e events.Event) {
-	if f, ok := e.Fact.(*events.MailboxRead); ok {
-		rule, expected, found := x.mailboxes.judge(f)
-		if rule != "" {
-			x.bad(rule, e.ID, expected, found)
-		}
+	var rule Rule
+	var expected, found string
+	switch f := e.Fact.(type) {
+	case *events.MailboxRead:
+		rule, expected, found = x.mailboxes.judge(f.Mailbox, f.Message)
+	case *events.EventAwaited:
+		rule, expected, found = x.mailboxes.judge(keptEvents(f.Name), f.Kept)
+	default:
+	}
+	if rule != "" {
+		x.bad(rule, e.ID, expected, found)
 	}
 }
 
@@ -282,8 +299,19 @@ func (x *execution) note(e events.Event) {
 	switch f := e.Fact.(type) {
 	case *events.Started:
 		x.begun(e, f)
-	case *events.ActivityScheduled, *events.TimerCreated, *events.EventAwaited:
+	case *events.ActivityScheduled, *events.TimerCreated:
 		x.open[e.ID] = e
+	case *events.EventAwaited:
+		if f.Kept == 0 {
+			x.open[e.ID] = e
+		}
+		x.mailboxes.read(e.ID, keptEvents(f.Name), f.Kept)
+	case *events.EventReceived:
+		if f.Keep {
+			x.mailboxes.keep(e.ID, f)
+		} else {
+			x.mailboxes.giveUp(f.Wait)
+		}
 	case *events.ChildStarted:
 		x.open[e.ID] = e
 		x.childAt[e.ID] = len(x.children)
@@ -300,10 +328,10 @@ func (x *execution) note(e events.Event) {
 	case *events.StepCompleted:
 		x.steps[f.Step] = e.ID
 	case *events.MessageReceived:
-		x.mailboxes.put(e.ID, f)
+		x.mailboxes.put(e.ID, message{f.Mailbox, f.Message, string(f.Data)})
 		x.received = append(x.received, received{f.Mailbox, f.Message, e.ID})
 	case *events.MailboxRead:
-		x.mailboxes.read(e.ID, f)
+		x.mailboxes.read(e.ID, f.Mailbox, f.Message)
 	case *events.Launched:
 		x.said = append(x.said, said{e.ID, e.At, AcknowledgedStart, f.Instance, f.Name, f.NotBefore})
 	case *events.Sent:
@@ -322,7 +350,7 @@ func (x *execution) note(e events.Event) {
 		for _, k := range f.Keys {
 			delete(x.values, k)
 		}
-	case *events.ActivityCompleted, *events.ActivityFailed, *events.TimerFired, *events.EventReceived: // closed above
+	case *events.ActivityCompleted, *events.ActivityFailed, *events.TimerFired: // closed above
 	case *events.Completed, *events.Failed, *events.Cancelled, *events.Terminated, *events.ContinuedAsNew: // see below
 	case *events.StepFailed, *events.CancelRequested, *events.Patched, *events.CallRefused: // these change nothing
 	}
@@ -359,11 +387,15 @@ func (x *execution) dropped(by int64, f *events.Dropped) {
 			if i, ok := x.childAt[id]; ok {
 				x.children[i].dropped = true
 			}
-			continue
 		}
 		x.mailboxes.giveUp(id)
 	}
-	x.mailboxes.handOut()
+	for _, read := range x.mailboxes.handOut() {
+		if _, ok := x.open[read]; ok { // a wait for an event
+			delete(x.open, read)
+			x.shut[read] = closing{by: by}
+		}
+	}
 	for _, n := range f.Steps {
 		x.steps[n] = by
 	}

@@ -110,6 +110,8 @@ type Answer struct {
 	Err     *failure.Error
 	// Heartbeat is the last progress of a failed activity.
 	Heartbeat codec.Payload
+	// Held says that the data goes back if the code gives up the task before it has looked at it.
+	Held bool
 }
 
 // Step is one attempt of an inline step, to be run outside the round.

@@ -208,7 +208,7 @@ func (c *casualties) dropped(tasks []*Task, cause *failure.Error) {
 			c.dropped(t.group.members, cause)
 		case t.kind == groupTask && !t.observed:
 			c.dropped(t.group.result(), cause) // unobserved messages go back
-		case !t.done, t.kind == mailboxTask && !t.observed:
+		case !t.done, t.held && !t.observed:
 			c.tasks = append(c.tasks, t)
 		}
 	}
@@ -237,7 +237,7 @@ func (p *Program) abandon(cause *failure.Error, c casualties) {
 	var left []*Task
 	for _, t := range c.tasks {
 		switch {
-		case t.kind == mailboxTask && t.done && !t.observed: // its message goes back
+		case t.held && t.done && !t.observed: // its message goes back
 			t.observed = true
 			t.leave()
 			t.payload, t.err, t.abandoned = nil, cause, true

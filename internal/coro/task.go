@@ -19,7 +19,7 @@ type taskKind uint8
 
 const (
 	external    taskKind = iota // an answer from outside
-	mailboxTask                 // the same; an unobserved message goes back to the mailbox
+	mailboxTask                 // the same, for a message of a mailbox
 	stepTask                    // the result of an inline step
 	branchTask                  // the end of a branch
 	groupTask                   // other tasks
@@ -32,6 +32,7 @@ type Task struct {
 	what     what
 	done     bool
 	observed bool
+	held     bool // its result goes back if the code gives the task up unobserved: see Answer
 	// abandoned means that nothing but the end of its scope, or being dropped, has settled it.
 	abandoned bool
 	id        int64 // the event that opened it, or the number of the step
@@ -123,7 +124,7 @@ func (t *Task) settle() {
 	p.settled++
 	t.order = p.settled
 	t.call = nil
-	if t.kind != mailboxTask || t.err != nil {
+	if !t.held {
 		t.leave()
 	}
 	waiters := t.waiters
@@ -133,8 +134,8 @@ func (t *Task) settle() {
 	}
 }
 
-// observe notes that the code has seen the result. A mailbox message is then consumed, and so are
-// those that a group's result is made of.
+// observe notes that the code has seen the result. A mailbox message, or a kept event, is then
+// consumed, and so are those that a group's result is made of.
 func (t *Task) observe() {
 	if !t.done || t.observed {
 		return
@@ -142,7 +143,7 @@ func (t *Task) observe() {
 	t.observed = true
 	t.leave()
 	switch {
-	case t.kind == mailboxTask && t.err == nil:
+	case t.held:
 		t.program.host.Consumed(t.id)
 	case t.kind == groupTask:
 		for _, m := range t.group.result() {
@@ -153,7 +154,7 @@ func (t *Task) observe() {
 
 // answer settles the task with an answer from outside.
 func (t *Task) answer(a Answer) {
-	t.payload = a.Payload
+	t.payload, t.held = a.Payload, a.Held
 	if a.Err != nil {
 		t.err = t.attributed(a.Err)
 	}
@@ -177,9 +178,11 @@ func (t *Task) waitAgain(a Answer) bool {
 			"%s: what answered event %d is not of the type that the code waits for, and was skipped: %v",
 			t.source(), a.ID, err))
 	}
+	if a.Held {
+		p.host.Consumed(a.ID)
+	}
 	var fact events.Fact = &events.EventAwaited{Name: t.name, Again: a.ID}
 	if t.kind == mailboxTask {
-		p.host.Consumed(a.ID)
 		fact = &events.MailboxRead{Mailbox: t.name, Again: a.ID}
 	}
 	event, answers, ok := p.record(fact)

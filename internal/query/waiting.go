@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,8 @@ type Waiting struct {
 	More  int    `json:"more,omitempty"`
 	// Notes explain the state of the instance to operators.
 	Notes []string `json:"notes,omitempty"`
+
+	kept map[string]int // events that it keeps, by name
 }
 
 // Wait is a [round.Wait] as JSON, with when it began.
@@ -93,10 +97,11 @@ func historyOf(ctx context.Context, r history.Reader, info history.Info) (list [
 
 // add lists the operations that the instance waits for.
 func (w *Waiting) add(info history.Info, list []events.Event) error {
-	waits, err := round.Waiting(round.Known{Instance: info.Instance, Row: info.Row, History: list})
+	waits, kept, err := round.Waiting(round.Known{Instance: info.Instance, Row: info.Row, History: list})
 	if err != nil {
 		return &history.Error{Class: history.Corrupt, Op: "look at what it waits for", Err: err}
 	}
+	w.kept = kept
 	for i, x := range waits {
 		if i == maxWaits {
 			w.More = len(waits) - maxWaits
@@ -136,8 +141,13 @@ func (w *Waiting) explain(info history.Info) {
 	case len(w.Waits) == 0 && len(w.Notes) == 0:
 		w.note("it waits for nothing that history tells of: it runs an inline step, or its next round is in flight")
 	}
-	if info.Unread > 0 && !info.Status.Ended() {
-		w.note("its mailboxes have %s", plural.Count(info.Unread, "unread message"))
+	unread := info.Unread
+	for _, name := range slices.Sorted(maps.Keys(w.kept)) {
+		unread -= w.kept[name]
+		w.note("it keeps %s %q for which it does not wait yet", plural.Count(w.kept[name], "event"), name)
+	}
+	if unread > 0 && !info.Status.Ended() {
+		w.note("its mailboxes have %s", plural.Count(unread, "unread message"))
 	}
 	if info.Problem != nil {
 		w.note("a part of it cannot be read: %v", info.Problem)

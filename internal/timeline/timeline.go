@@ -170,9 +170,16 @@ func (t *Printer) exchange(e events.Event) string {
 	case *events.TimerFired:
 		return t.name(f.Timer) + " is over"
 	case *events.EventAwaited:
+		if f.Kept != 0 {
+			return fmt.Sprintf("it takes event %d, a kept %s%s", f.Kept, f.Name, again(f.Again))
+		}
 		t.names[e.ID] = f.Name
 		return "it waits for the event " + f.Name + again(f.Again)
 	case *events.EventReceived:
+		if f.Wait == 0 {
+			return fmt.Sprintf("the event %s comes early, and is kept%s: %s", f.Name, instead(f.Instead),
+				t.payload(f.Data))
+		}
 		return fmt.Sprintf("the event %s comes: %s", f.Name, t.payload(f.Data))
 	case *events.MessageReceived:
 		return fmt.Sprintf("a message comes into the mailbox %s: %s", f.Mailbox, t.payload(f.Data))
@@ -200,6 +207,13 @@ func (t *Printer) exchange(e events.Event) string {
 }
 
 // again explains why another wait follows a wait.
+func instead(kept int64) string {
+	if kept == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" instead of event %d", kept)
+}
+
 func again(wait int64) string {
 	if wait == 0 {
 		return ""

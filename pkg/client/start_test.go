@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -370,6 +371,54 @@ func TestDeliver(t *testing.T) {
 	}
 	if _, err := words.Deliver(ctx, c, "", "x"); err == nil {
 		t.Error("a message without an instance was delivered")
+	}
+}
+
+// TestEarlyEventsAreKept: an instance keeps events that come before it waits for them. The receipt
+// of each says so, and Waiting tells how many there are.
+func TestEarlyEventsAreKept(t *testing.T) {
+	bell := orchestration.DefineEvent[string]("bell")
+	s := newSystem(t, append(code(), orchestration.Define[string,
+		string]("buffered").Bind(func(ctx *orchestration.Context, _ string) (string, error) {
+		first, err := bell.Wait(ctx)
+		if err != nil {
+			return "", err
+		}
+		second, err := knock.Wait(ctx)
+		if err != nil {
+			return "", err
+		}
+		third, err := knock.Wait(ctx)
+		return first + second + third, err
+	}, orchestration.Buffered(2, knock)))...)
+	c := s.client(client.Options{})
+	ctx := soon(t)
+	x, err := c.Start(ctx, "buffered", codec.Payload(`""`))
+	must(t, err)
+	stands(t, c, x.ID, func(i client.Instance) bool { return i.LastEvent > 1 })
+	for _, d := range []struct {
+		data   string
+		taken  bool
+		reason round.Reason
+		detail string
+	}{
+		{"a", true, round.Taken, "the instance keeps it"},
+		{"b", true, round.Taken, "the instance keeps it"},
+		{"c", false, round.EventsFull, `the instance keeps 2 events "knock" already`},
+	} {
+		r, err := knock.Deliver(ctx, c, x.ID, d.data)
+		if err != nil || r.Taken != d.taken || r.Reason != string(d.reason) || !strings.Contains(r.Detail, d.detail) {
+			t.Errorf("%s: got %+v, %v", d.data, r, err)
+		}
+	}
+	w, err := c.Instances().Waiting(ctx, x.ID)
+	const note = `it keeps 2 events "knock" for which it does not wait yet`
+	if err != nil || !slices.Equal(w.Notes, []string{note}) {
+		t.Errorf("the notes are %q, %v", w.Notes, err)
+	}
+	must(t, bell.Raise(ctx, c, x.ID, "0"))
+	if out, err := x.Wait(ctx); string(out.Output) != `"0ab"` || err != nil {
+		t.Errorf("got %s, %v", out.Output, err)
 	}
 }
 

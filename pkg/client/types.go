@@ -133,7 +133,7 @@ type Instance struct {
 	// LastEvent is the number of the last event of the history, HistoryBytes the size of all.
 	LastEvent    int64 `json:"last_event,omitempty"`
 	HistoryBytes int64 `json:"history_bytes,omitempty"`
-	// Unread counts the unread messages in mailboxes.
+	// Unread counts the unread messages in mailboxes, and the kept events.
 	Unread int `json:"unread,omitempty"`
 	// WakeAt is when the next timer or time limit is due, zero if there is none.
 	WakeAt time.Time `json:"wake_at,omitzero"`
@@ -173,7 +173,7 @@ type Stats struct {
 	Execution    int64 `json:"execution"`
 	Events       int64 `json:"events"`
 	HistoryBytes int64 `json:"history_bytes"`
-	// Unread counts the unread messages in mailboxes.
+	// Unread counts the unread messages in mailboxes, and the kept events.
 	Unread     int   `json:"unread"`
 	Values     int   `json:"values"`
 	ValueBytes int64 `json:"value_bytes"`

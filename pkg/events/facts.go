@@ -329,21 +329,29 @@ type TimerFired struct {
 
 // ---- Named events and mailboxes.
 
-// EventAwaited opens a wait for the next event of a name.
+// EventAwaited opens a wait for the next event of a name. Kept is the EventReceived that it takes,
+// which came before; 0 means there was none, and the next event to arrive answers it.
 type EventAwaited struct {
 	Name string `json:"name"`
+	Kept int64  `json:"kept,omitempty"`
 	// Again is the wait that this one goes on with, because the event that it got is not of the
 	// type that the code waits for.
 	Again int64 `json:"again,omitempty"`
 }
 
-// EventReceived answers an EventAwaited.
+// EventReceived answers an EventAwaited, or, with Wait 0, keeps an event for which the instance
+// does not wait yet.
 type EventReceived struct {
-	Wait    int64         `json:"wait"`
+	Wait    int64         `json:"wait,omitempty"`
 	Name    string        `json:"name"`
 	Data    codec.Payload `json:"data,omitempty"`
 	Message string        `json:"message,omitempty"`
 	Age     int64         `json:"age,omitempty"`
+	// Keep is set if the orchestration keeps early events of the name: then the event is kept until
+	// the code has looked at it.
+	Keep bool `json:"keep,omitempty"`
+	// Instead is the kept event that this one replaces, because there is no room for both.
+	Instead int64 `json:"instead,omitempty"`
 }
 
 // MessageReceived puts a message into one of the instance's mailboxes.
@@ -553,9 +561,14 @@ func (f *TimerCreated) check() error {
 	return nil
 }
 
-func (f *TimerFired) check() error    { return needSchedule(f.Timer) }
-func (f *EventAwaited) check() error  { return needName(f.Name) }
-func (f *EventReceived) check() error { return errors.Join(needSchedule(f.Wait), needName(f.Name)) }
+func (f *TimerFired) check() error   { return needSchedule(f.Timer) }
+func (f *EventAwaited) check() error { return needName(f.Name) }
+func (f *EventReceived) check() error {
+	if f.Keep && f.Wait == 0 {
+		return needName(f.Name)
+	}
+	return errors.Join(needSchedule(f.Wait), needName(f.Name))
+}
 func (f *MessageReceived) check() error {
 	return errors.Join(needName(f.Mailbox), f.Restart.check())
 }

@@ -61,13 +61,16 @@ func appendFact(b []byte, f Fact) ([]byte, error) {
 		w.Number("timer", f.Timer)
 	case *EventAwaited:
 		w.Text("name", f.Name)
+		w.NumberIf("kept", f.Kept)
 		w.NumberIf("again", f.Again)
 	case *EventReceived:
-		w.Number("wait", f.Wait)
+		w.NumberIf("wait", f.Wait)
 		w.Text("name", f.Name)
 		w.payload("data", f.Data)
 		w.TextIf("message", f.Message)
 		w.NumberIf("age", f.Age)
+		w.OtherIf("keep", f.Keep, f.Keep)
+		w.NumberIf("instead", f.Instead)
 	case *MessageReceived:
 		w.Text("mailbox", f.Mailbox)
 		w.payload("data", f.Data)

@@ -171,7 +171,8 @@ func invalidCall(what string, err error) *failure.Error {
 
 // ---- Options.
 
-// BindOption says how code is registered.
+// BindOption says how code is registered: [Version], [IgnoreUnknownFields], [Buffered],
+// [BufferedLatest].
 type BindOption interface{ bind(*Binding) }
 
 // ChildOption configures the start of a child: [ID], [Version], [Attributes], [Abandon]. A child

@@ -25,7 +25,14 @@ type Binding struct {
 	name, version string
 	code          coro.Func
 	input         inputType
+	kept          map[string]keep // by the name of the event
 	err           error
+}
+
+// keep says how instances keep events for which they do not wait yet.
+type keep struct {
+	most   int
+	latest bool
 }
 
 // Name is the name of the orchestration that the code implements.
@@ -126,6 +133,14 @@ func (r *Registry) CheckInput(name, version string, enc codec.Codec, input codec
 			Message: "invalid input: " + err.Error()}
 	}
 	return nil
+}
+
+// Keeps tells how many events of a name the instances of a version keep that come before they wait
+// for them; 0: none. Beyond that they refuse events, or, with latest, drop the oldest one. See
+// [Buffered].
+func (r *Registry) Keeps(name, version, event string) (most int, latest bool) {
+	k := r.code[name][version].kept[event]
+	return k.most, k.latest
 }
 
 // ExampleInput gives an input as JSON that the version for new instances accepts, as a template for

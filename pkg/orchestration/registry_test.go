@@ -52,6 +52,33 @@ func TestRegistryTellsEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// TestRegistryRefusesBadBuffers: Buffered names events, and each has one bound.
+func TestRegistryRefusesBadBuffers(t *testing.T) {
+	event := orchestration.DefineEvent[string]
+	for want, o := range map[string][]orchestration.BindOption{
+		"Buffered names no event":     {orchestration.Buffered(1)},
+		"an instance can keep 1 to":   {orchestration.Buffered(0, event("a"))},
+		"Buffered(10001)":             {orchestration.BufferedLatest(10_001, event("a"))},
+		`event "a" is buffered twice`: {orchestration.Buffered(1, event("a")), orchestration.BufferedLatest(1, event("a"))},
+		`"two\nlines"`:                {orchestration.Buffered(1, event("two\nlines"))},
+	} {
+		_, err := orchestration.NewRegistry(subject.Bind(nothing, o...))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	r := registry(t, subject.Bind(nothing, orchestration.Buffered(3, event("a"), event("b")),
+		orchestration.BufferedLatest(1, event("c"))))
+	for name, want := range map[string]struct {
+		most   int
+		latest bool
+	}{"a": {3, false}, "b": {3, false}, "c": {1, true}, "d": {}} {
+		if most, latest := r.Keeps(subject.Name(), "1.0.0", name); most != want.most || latest != want.latest {
+			t.Errorf("of %s it keeps %d, latest %v", name, most, latest)
+		}
+	}
+}
+
 func TestRegistryFindsCode(t *testing.T) {
 	other := orchestration.Define[int, int]("other").Bind(func(*orchestration.Context, int) (int, error) {
 		return 1, nil

@@ -12,9 +12,10 @@ import (
 )
 
 // Event is the contract of a named event, for an instance that waits for it at that moment. If the
-// instance does not wait, the engine drops and counts the event; for messages that must not be lost
-// use a [Mailbox]. The engine refuses an event that it cannot decode as a T: the sender gets an
-// error, and the instance goes on waiting.
+// instance does not wait, the engine drops and counts the event, unless its orchestration keeps
+// early ones ([Buffered]); for messages that must not be lost use that or a [Mailbox]. The engine
+// refuses an event that it cannot decode as a T: the sender gets an error, and the instance goes on
+// waiting.
 type Event[T any] struct{ name string }
 
 // DefineEvent makes the contract of an event.
@@ -23,7 +24,15 @@ func DefineEvent[T any](name string) Event[T] { return Event[T]{name} }
 // Name is the event's name.
 func (e Event[T]) Name() string { return e.name }
 
-// Wait waits for the next event of the name.
+// AnyEvent is the contract of an event of any type.
+type AnyEvent interface {
+	Name() string
+	isEvent()
+}
+
+func (Event[T]) isEvent() {}
+
+// Wait waits for the next event of the name, or takes the oldest one that is kept ([Buffered]).
 func (e Event[T]) Wait(ctx *Context) (T, error) { return e.Next(ctx).Get(ctx) }
 
 // WaitWithin is Wait with a time limit: when it is reached, the error is ErrTimeout.
@@ -40,7 +49,9 @@ func (e Event[T]) WaitUntil(ctx *Context, deadline time.Time) (T, error) {
 	return e.Wait(limited)
 }
 
-// Next gives a future of the next event of the name. Of several waits, the oldest gets it.
+// Next gives a future of the next event of the name, or of the oldest one that is kept
+// ([Buffered]). Of several waits, the oldest gets it. A kept event that was taken by a future that
+// is cancelled before it was looked at goes back to the front.
 func (e Event[T]) Next(ctx *Context) *Future[T] {
 	what := "event " + quote(e.name)
 	if err := events.CheckName("event", e.name); err != nil {
@@ -50,7 +61,7 @@ func (e Event[T]) Next(ctx *Context) *Future[T] {
 }
 
 // RaiseFrom raises the event for another instance, from within an orchestration. As with Raise, the
-// engine drops the event if that instance does not wait for it.
+// engine drops the event if that instance neither waits for it nor keeps it.
 func (e Event[T]) RaiseFrom(ctx *Context, instance string, v T) error {
 	return send(ctx, instance, events.ToEvent, e.name, v)
 }
@@ -65,8 +76,9 @@ func (e Event[T]) Raise(ctx context.Context, c Client, instance string, v T) err
 
 // Deliver is Raise that waits until an orchestrator has decided the event. The receipt says whether
 // the instance has taken it: its reason is "no_waiter" when the code does not wait for the event,
-// "has_ended" when the instance has ended, and "unknown_instance" when there is none of the id.
-// After an error the outcome is not known.
+// "events_full" when the instance keeps early events and has no room, "has_ended" when the instance
+// has ended, and "unknown_instance" when there is none of the id. After an error the outcome is not
+// known.
 func (e Event[T]) Deliver(ctx context.Context, c Client, instance string, v T) (Receipt, error) {
 	m, err := e.message(c, instance, v)
 	return deliver(ctx, c, m, err)

@@ -125,7 +125,7 @@ func (s *system) stuck(id string) error {
 	if in.row.Error != nil {
 		fmt.Fprintf(&b, ": %v", in.row.Error)
 	}
-	waiting, err := round.Waiting(in.known())
+	waiting, _, err := round.Waiting(in.known())
 	if err != nil {
 		return err
 	}

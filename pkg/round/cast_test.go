@@ -53,6 +53,7 @@ func deployments() map[string][]orchestration.Binding {
 			"loop":    finish("changed"),
 			"numbers": echoOnce,
 		}),
+		"unbuffered":   replaced(nil), // without options
 		"patched-away": replaced(map[string]func(oc, string) (string, error){"patched": patchedOnly}),
 	}
 }
@@ -60,7 +61,7 @@ func deployments() map[string][]orchestration.Binding {
 func all() []orchestration.Binding {
 	var bindings []orchestration.Binding
 	for name, fn := range code {
-		bindings = append(bindings, define(name, fn))
+		bindings = append(bindings, define(name, fn, options[name]...))
 	}
 	return bindings
 }
@@ -77,6 +78,15 @@ func replaced(by map[string]func(oc, string) (string, error)) []orchestration.Bi
 }
 
 var code = map[string]func(oc, string) (string, error){}
+
+// options are those of the orchestrations that have some.
+var options = map[string][]orchestration.BindOption{
+	"keeper":      {orchestration.Buffered(2, approve)},
+	"keepslast":   {orchestration.BufferedLatest(2, approve)},
+	"keepsunread": {orchestration.Buffered(2, approve)},
+	"keepsloop":   {orchestration.Buffered(2, approve)},
+	"keepsnumber": {orchestration.Buffered(3, orchestration.DefineEvent[int]("approve"))},
+}
 
 func init() {
 	for name, fn := range map[string]func(oc, string) (string, error){
@@ -97,7 +107,10 @@ func init() {
 		"reader":   readTwo,
 		"pollster": pollQueue,
 		"holder":   holdAndDrop,
-		"forget":   forgetReader,
+		"keeper":   waitLate, "keepslast": waitLate, "keepsunread": dropUnread,
+		"keepsloop":   waitInLoop,
+		"keepsnumber": waitForNumber,
+		"forget":      forgetReader,
 
 		"all":       joinAll,
 		"first":     raceActivities,
@@ -274,6 +287,56 @@ func holdAndDrop(ctx oc, s string) (string, error) {
 	}
 	held.Cancel(ctx)
 	return orders.Receive(ctx)
+}
+
+// waitLate waits for two approvals when it was rejected.
+func waitLate(ctx oc, s string) (string, error) {
+	if _, err := reject.Wait(ctx); err != nil {
+		return "", err
+	}
+	a, err := approve.Wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, err := approve.Wait(ctx)
+	return a + "," + b, err
+}
+
+// dropUnread has two waits, gives up the first without a look at its result, and looks at the
+// second and at one more.
+func dropUnread(ctx oc, s string) (string, error) {
+	first, second := approve.Next(ctx), approve.Next(ctx)
+	if _, err := reject.Wait(ctx); err != nil {
+		return "", err
+	}
+	first.Cancel(ctx)
+	a, err := second.Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, err := approve.Wait(ctx)
+	return a + "," + b, err
+}
+
+// waitInLoop takes one approval in each execution.
+func waitInLoop(ctx oc, s string) (string, error) {
+	if _, err := reject.Wait(ctx); err != nil {
+		return "", err
+	}
+	v, err := approve.Wait(ctx)
+	if err != nil || v == "stop" {
+		return s, err
+	}
+	return contract("keepsloop").ContinueAsNew(ctx, s+v)
+}
+
+// waitForNumber waits for an approval that is a number.
+func waitForNumber(ctx oc, s string) (string, error) {
+	if _, err := reject.Wait(ctx); err != nil {
+		return "", err
+	}
+	n, err := orchestration.DefineEvent[int]("approve").Wait(ctx)
+	return fmt.Sprint(n), err
 }
 
 // forgetReader continues as new while a future holds an unread message.

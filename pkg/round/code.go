@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rondo-run/rondo/internal/coro"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -70,4 +71,17 @@ func (c *Config) codec() codec.Codec {
 		return codec.JSON{}
 	}
 	return c.Codec
+}
+
+// keep says how an instance keeps events of a name for which it does not wait yet: see [Keepers].
+type keep struct {
+	most   int
+	latest bool
+}
+
+func (c *Config) keeps(info *coro.Info, event string) (k keep) {
+	if code, ok := c.Code.(Keepers); ok {
+		k.most, k.latest = code.Keeps(info.Name, info.Version, event)
+	}
+	return k
 }

@@ -322,7 +322,7 @@ func (r *recorder) startWith(unread []message) {
 		r.turn.send(r.sayOnce("again", r.ledger.ref(m.id), r.id, &events.Start{
 			Orchestration: m.restart.Name, Version: m.restart.Version,
 			Input: m.restart.Input, Attributes: m.restart.Attributes, IgnoreUnknown: m.restart.IgnoreUnknown,
-			Conflict: events.RestartFinished, Messages: []events.StartMessage{{Mailbox: m.mailbox, Data: m.data}},
+			Conflict: events.RestartFinished, Messages: []events.StartMessage{{Mailbox: m.mailbox.name, Data: m.data}},
 		}))
 	}
 }

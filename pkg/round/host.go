@@ -202,7 +202,7 @@ func (h host) Inherited() (int64, int64) { return h.ledger.tail.baseID, h.ledger
 func (h host) Codec() codec.Codec { return h.config.codec() }
 
 // Unread implements coro.Host.
-func (h host) Unread(mailbox string) int { return h.ledger.mail.count(mailbox) }
+func (h host) Unread(mailbox string) int { return h.ledger.mail.count(mailboxOf(mailbox)) }
 
 // Status implements coro.Host.
 func (h host) Status() codec.Payload { return h.ledger.values.status }

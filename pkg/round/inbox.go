@@ -124,20 +124,53 @@ func (in *receiver) takeEvent(d Delivery, c *events.EventRaised) Receipt {
 	if in.ledger.seen.has(m.ID) {
 		return ignored(Duplicate, "this event was taken before")
 	}
+	how := in.config.keeps(&in.ledger.info, c.Name)
 	waits := in.ledger.calls.waits.of(c.Name)
-	if len(waits) == 0 {
+	if len(waits) == 0 && how.most == 0 {
 		return ignored(NoWaiter,
-			"no waiter for event "+quote(c.Name)+"; use a mailbox for messages that must not be lost")
+			"no waiter for event "+quote(c.Name)+
+				"; bind the orchestration with Buffered to keep early events, or use a mailbox")
 	}
 	if r, is := in.takenBefore(d, m.ID); is {
 		return r
+	}
+	if len(waits) == 0 {
+		return in.keepEvent(d, c, how)
 	}
 	if err := in.refuses(waits[0], c.Data, c.RefuseUnknown); err != nil {
 		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance waits for: "+
 			err.Error()+"; the instance goes on waiting")
 	}
-	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID, Age: in.age(d)})
+	in.happen(&events.EventReceived{Wait: waits[0], Name: c.Name, Data: c.Data, Message: m.ID, Age: in.age(d),
+		Keep: how.most > 0})
 	return taken
+}
+
+// keepEvent keeps an event for which the code does not wait yet.
+func (in *receiver) keepEvent(d Delivery, c *events.EventRaised, how keep) Receipt {
+	l := &in.ledger
+	box := l.mail.box(keptOf(c.Name))
+	var instead, messages, bytes = int64(0), 1, len(c.Data)
+	if kept := len(box.messages); kept >= how.most {
+		if !how.latest {
+			return ignored(EventsFull, fmt.Sprintf(
+				"the instance keeps %d events %q already, and does not wait for one now", kept, c.Name))
+		}
+		instead, messages, bytes = box.messages[0].id, 0, bytes-len(box.messages[0].data)
+	}
+	switch {
+	case !l.mail.room(messages, bytes):
+		return ignored(EventsFull, fmt.Sprintf("the instance has %d unread mailbox messages and kept events (%d bytes)",
+			l.mail.unread, l.mail.unreadBytes))
+	case l.tail.isNearOver(): // senders must not fail the instance with events for which it does not wait
+		return ignored(EventsFull, "the history of the instance is nearly full, and it does not wait for event "+
+			quote(c.Name)+" now")
+	}
+	in.happen(&events.EventReceived{Name: c.Name, Data: c.Data, Message: d.Message.ID, Age: in.age(d), Keep: true,
+		Instead: instead})
+	r := taken
+	r.Detail = "the code does not wait for event " + quote(c.Name) + " now; the instance keeps it"
+	return r
 }
 
 func (in *receiver) takeMailboxMessage(d Delivery, c *events.MailboxMessage) Receipt {
@@ -153,7 +186,7 @@ func (in *receiver) takeMailboxMessage(d Delivery, c *events.MailboxMessage) Rec
 				": " + err.Error() +
 				"; the instance goes on waiting"}
 	}
-	reads := in.ledger.mail.reader(c.Mailbox) > 0
+	reads := in.ledger.mail.reader(mailboxOf(c.Mailbox)) > 0
 	in.happen(&events.MessageReceived{Mailbox: c.Mailbox, Data: c.Data, Message: d.Message.ID, Age: in.age(d)})
 	if c.RefuseUnknown && !reads {
 		return Receipt{Verdict: Accepted, Reason: Taken, Detail: "the code does not read mailbox " + quote(c.Mailbox) +
@@ -175,7 +208,7 @@ func (in *receiver) mailboxFull(messages, bytes int) (Receipt, bool) {
 
 // readerRefuses describes why the code that reads a mailbox just now cannot read a message.
 func (in *receiver) readerRefuses(c *events.MailboxMessage) error {
-	read := in.ledger.mail.reader(c.Mailbox)
+	read := in.ledger.mail.reader(mailboxOf(c.Mailbox))
 	if read == 0 {
 		return nil
 	}

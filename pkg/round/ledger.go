@@ -117,6 +117,11 @@ func (t *tail) add(e events.Event) {
 	}
 }
 
+// isNearOver reports whether the history is near its limits.
+func (t *tail) isNearOver() bool {
+	return t.lastID >= nearOf(events.MaxHistoryEvents) || t.bytes >= nearOf(events.MaxHistoryBytes)
+}
+
 // over is the error of an execution that has grown too large.
 func (t *tail) over() *failure.Error {
 	const cure = "continue as new from time to time (ctx.ShouldContinueAsNew tells when)"
@@ -254,8 +259,7 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.TimerCreated:
 		l.calls.openUp(e.ID, &open{kind: openTimer, deadline: f.FireAt}, e.At)
 	case *events.EventAwaited:
-		l.calls.openUp(e.ID, &open{kind: openWait, name: f.Name}, e.At)
-		l.calls.waits.add(f.Name, e.ID)
+		return l.await(e.ID, f)
 	case *events.ChildStarted:
 		abandon := f.ParentClose == events.AbandonChild
 		l.calls.openUp(e.ID, askedOpen(open{kind: openChild, name: f.Name, abandon: abandon},
@@ -277,6 +281,9 @@ func (l *ledger) apply(e events.Event) (effects, error) {
 	case *events.ChildFailed:
 		return l.answer(f.Schedule, openChild, coro.Answer{Err: f.Error})
 	case *events.EventReceived:
+		if f.Keep {
+			return l.keep(e, f)
+		}
 		l.calls.waits.remove(f.Name, f.Wait)
 		return l.answer(f.Wait, openWait, coro.Answer{Payload: f.Data})
 	case *events.StepCompleted:
@@ -349,27 +356,72 @@ func (l *ledger) answer(id int64, kind openKind, a coro.Answer) (effects, error)
 // deliver puts a message into its mailbox, or gives it to the code that waits there.
 func (l *ledger) deliver(e events.Event, f *events.MessageReceived) effects {
 	r, _ := events.ReceiptOf(e)
-	box := l.mail.box(f.Mailbox)
+	box := l.mail.box(mailboxOf(f.Mailbox))
 	l.mail.add(box,
-		message{id: e.ID, mailbox: f.Mailbox, data: f.Data, message: f.Message, sent: r.Sent, restart: f.Restart})
+		message{id: e.ID, mailbox: box.name, data: f.Data, message: f.Message, sent: r.Sent, restart: f.Restart})
 	return effects{answers: l.handOut(box)}
 }
 
-// handOut gives unread messages to open reads, oldest to oldest.
+// handOut gives unread messages to open reads, and kept events to open waits, oldest to oldest.
 func (l *ledger) handOut(box *mailbox) (answers []coro.Answer) {
-	for {
-		a, ok := l.mail.match(box)
-		if !ok {
-			return answers
+	for len(box.messages) > 0 {
+		open := box.reads
+		if box.name.event {
+			open = l.calls.waits.of(box.name.name)
 		}
-		l.calls.settle(a.ID)
-		answers = append(answers, a)
+		if len(open) == 0 {
+			break
+		}
+		read := open[0]
+		if box.name.event {
+			l.calls.waits.remove(box.name.name, read)
+		} else {
+			box.unread(read)
+		}
+		l.calls.settle(read)
+		answers = append(answers, l.mail.take(box, read))
 	}
+	return answers
+}
+
+// await opens a wait for an event, and answers it if there is a kept one.
+func (l *ledger) await(id int64, f *events.EventAwaited) (effects, error) {
+	if oldest := l.mail.oldest(keptOf(f.Name)); oldest != f.Kept {
+		return effects{}, fmt.Errorf("history takes event %d for the wait for event %q at event %d, and the oldest "+
+			"that is kept is event %d", f.Kept, f.Name, id, oldest)
+	}
+	l.calls.openUp(id, &open{kind: openWait, name: f.Name}, l.tail.lastAt)
+	if f.Kept == 0 {
+		l.calls.waits.add(f.Name, id)
+		return effects{}, nil
+	}
+	l.calls.settle(id)
+	return effects{answers: []coro.Answer{l.mail.take(l.mail.box(keptOf(f.Name)), id)}}, nil
+}
+
+// keep keeps an event until the code has looked at it, and gives it to the code that waits for it.
+func (l *ledger) keep(e events.Event, f *events.EventReceived) (effects, error) {
+	r, _ := events.ReceiptOf(e)
+	box := l.mail.box(keptOf(f.Name))
+	if f.Instead != 0 {
+		if len(box.messages) == 0 || box.messages[0].id != f.Instead {
+			return effects{}, fmt.Errorf("history drops event %d at event %d, which is not the oldest kept %q",
+				f.Instead, e.ID, f.Name)
+		}
+		l.mail.remove(box)
+	}
+	l.mail.add(box, message{id: e.ID, mailbox: box.name, data: f.Data, message: f.Message, sent: r.Sent})
+	eff := effects{answers: l.handOut(box)}
+	if len(eff.answers) == 0 && f.Wait != 0 || len(eff.answers) > 0 && eff.answers[0].ID != f.Wait {
+		return effects{}, fmt.Errorf("history answers event %d, which is not the oldest wait for event %q", f.Wait,
+			f.Name)
+	}
+	return eff, nil
 }
 
 // read opens a read of a mailbox, and answers it if there is a message.
 func (l *ledger) read(id int64, f *events.MailboxRead) (effects, error) {
-	box := l.mail.box(f.Mailbox)
+	box := l.mail.box(mailboxOf(f.Mailbox))
 	l.calls.openUp(id, &open{kind: openRead, name: f.Mailbox}, l.tail.lastAt)
 	if f.Message == 0 {
 		if len(box.messages) > 0 {
@@ -406,7 +458,7 @@ func (l *ledger) drop(f *events.Dropped) effects {
 		case o.kind == openWait:
 			l.calls.waits.remove(o.name, id)
 		case o.kind == openRead:
-			l.mail.box(o.name).unread(id)
+			l.mail.box(mailboxOf(o.name)).unread(id)
 		}
 		l.calls.shut(id)
 		eff.closed = append(eff.closed, closedOpen{id, o})

@@ -24,8 +24,14 @@ func (x *execution) continueAsNew(next *coro.ContinueAsNew, unread []message) {
 		inherited = append(inherited, &events.ValueSet{Key: k, Value: v.data, Set: v.set})
 	}
 	for _, m := range unread {
-		inherited = append(inherited, &events.MessageReceived{Mailbox: m.mailbox, Data: m.data, Message: m.message,
-			Age: events.AgeOf(m.sent, x.now), Restart: m.restart})
+		age := events.AgeOf(m.sent, x.now)
+		if m.mailbox.event {
+			inherited = append(inherited, &events.EventReceived{Name: m.mailbox.name, Data: m.data, Message: m.message,
+				Age: age, Keep: true})
+			continue
+		}
+		inherited = append(inherited, &events.MessageReceived{Mailbox: m.mailbox.name, Data: m.data, Message: m.message,
+			Age: age, Restart: m.restart})
 	}
 	x.turn.Former = append(x.turn.Former, x.describe())
 	trace, follows := x.nextTrace(next.Name, &old)

@@ -10,23 +10,34 @@ import (
 )
 
 // mailboxes are those of an instance, with their unread messages. A message is unread until a read
-// takes it; then it is held until the code has looked at it.
+// takes it; then it is held until the code has looked at it. Kept events are in mailboxes of their
+// own, one for each name.
 type mailboxes struct {
-	boxes       map[string]*mailbox
+	boxes       map[boxName]*mailbox
 	held        map[int64]message // by the read that has taken it
 	unread      int
 	unreadBytes int64
 }
 
+// boxName names a mailbox, or, with event, the mailbox of the kept events of a name.
+type boxName struct {
+	name  string
+	event bool
+}
+
+func mailboxOf(name string) boxName { return boxName{name: name} }
+func keptOf(event string) boxName   { return boxName{name: event, event: true} }
+
 // mailbox is one of the instance's mailboxes.
 type mailbox struct {
+	name     boxName
 	messages []message // unread, oldest first
-	reads    []int64   // open reads, oldest first; only when there are no unread messages
+	reads    []int64   // open reads, oldest first; only when there are no unread messages; see calls.waits for events
 }
 
 type message struct {
 	id      int64
-	mailbox string
+	mailbox boxName
 	data    codec.Payload
 	message string
 	sent    time.Time
@@ -41,13 +52,13 @@ func (b *mailbox) unread(read int64) {
 }
 
 // box returns the mailbox of a name.
-func (m *mailboxes) box(name string) *mailbox {
+func (m *mailboxes) box(name boxName) *mailbox {
 	b := m.boxes[name]
 	if b == nil {
 		if m.boxes == nil {
-			m.boxes = make(map[string]*mailbox, 1)
+			m.boxes = make(map[boxName]*mailbox, 1)
 		}
-		b = new(mailbox)
+		b = &mailbox{name: name}
 		m.boxes[name] = b
 	}
 	return b
@@ -65,28 +76,24 @@ func (m *mailboxes) room(messages, bytes int) bool {
 	return m.unread+messages <= events.MaxMailbox && m.unreadBytes+int64(bytes) <= events.MaxMailboxBytes
 }
 
-// match gives the oldest unread message of a mailbox to its oldest open read, if there are both.
-func (m *mailboxes) match(b *mailbox) (coro.Answer, bool) {
-	if len(b.messages) == 0 || len(b.reads) == 0 {
-		return coro.Answer{}, false
-	}
-	read := b.reads[0]
-	b.reads = slices.Delete(b.reads, 0, 1)
-	return m.take(b, read), true
-}
-
 // take gives the oldest unread message of a mailbox to a read.
 func (m *mailboxes) take(b *mailbox, read int64) coro.Answer {
+	x := m.remove(b)
+	if m.held == nil {
+		m.held = make(map[int64]message, 1)
+	}
+	m.held[read] = x
+	return coro.Answer{ID: read, Payload: x.data, Held: true}
+}
+
+// remove removes the oldest unread message of a mailbox.
+func (m *mailboxes) remove(b *mailbox) message {
 	x := b.messages[0]
 	b.messages[0] = message{}
 	b.messages = b.messages[1:]
 	m.unread--
 	m.unreadBytes -= int64(len(x.data))
-	if m.held == nil {
-		m.held = make(map[int64]message, 1)
-	}
-	m.held[read] = x
-	return coro.Answer{ID: read, Payload: x.data}
+	return x
 }
 
 // consumed forgets the message that the code has looked at.
@@ -109,7 +116,7 @@ func (m *mailboxes) putBack(read int64) *mailbox {
 }
 
 // oldest is the event id of the oldest unread message of a mailbox, 0 if there is none.
-func (m *mailboxes) oldest(name string) int64 {
+func (m *mailboxes) oldest(name boxName) int64 {
 	if b := m.boxes[name]; b != nil && len(b.messages) > 0 {
 		return b.messages[0].id
 	}
@@ -117,7 +124,7 @@ func (m *mailboxes) oldest(name string) int64 {
 }
 
 // reader is the oldest open read of a mailbox, 0 if there is none.
-func (m *mailboxes) reader(name string) int64 {
+func (m *mailboxes) reader(name boxName) int64 {
 	if b := m.boxes[name]; b != nil && len(b.reads) > 0 {
 		return b.reads[0]
 	}
@@ -125,7 +132,7 @@ func (m *mailboxes) reader(name string) int64 {
 }
 
 // count is the number of unread messages of a mailbox.
-func (m *mailboxes) count(name string) int {
+func (m *mailboxes) count(name boxName) int {
 	if b := m.boxes[name]; b != nil {
 		return len(b.messages)
 	}

@@ -13,9 +13,10 @@ import (
 )
 
 // misuse runs one orchestration that does what it should not, and gives the turn.
-func misuse(t *testing.T, fn func(oc, string) (string, error)) (*round.Instance, round.Turn) {
+func misuse(t *testing.T, fn func(oc, string) (string, error),
+	options ...orchestration.BindOption) (*round.Instance, round.Turn) {
 	t.Helper()
-	code, err := orchestration.NewRegistry(define("bad", fn))
+	code, err := orchestration.NewRegistry(define("bad", fn, options...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +189,59 @@ func TestHistoryThatGrowsForEverIsStopped(t *testing.T) {
 	wantFault(t, turn, failure.LimitExceeded, "events in the history")
 	if turn.Row.LastEvent > events.MaxHistoryEvents+2 {
 		t.Errorf("the history has %d events", turn.Row.LastEvent)
+	}
+}
+
+// raised counts the outcomes of many events for which the code does not wait. It returns the last
+// turn that changed something.
+func raised(in *round.Instance, rounds int, data codec.Payload) (reasons map[round.Reason]int, last round.Turn) {
+	reasons = make(map[round.Reason]int)
+	for range rounds {
+		inbox := make([]round.Delivery, 1000)
+		for j := range inbox {
+			inbox[j] = round.Delivery{Message: events.Message{Content: &events.EventRaised{Name: approve.Name(),
+				Data: data}}, Attempts: 1}
+		}
+		turn := in.Decide(inbox, began)
+		if len(turn.Executions) > 0 {
+			last = turn
+		}
+		for _, r := range turn.Receipts {
+			reasons[r.Reason]++
+		}
+	}
+	return reasons, last
+}
+
+func waitForRejection(ctx oc, _ string) (string, error) { return reject.Wait(ctx) }
+
+// TestLatestEventsDoNotFillTheHistory: an instance that keeps the latest events refuses them before
+// its history is full.
+func TestLatestEventsDoNotFillTheHistory(t *testing.T) {
+	in, _ := misuse(t, waitForRejection, orchestration.BufferedLatest(1, approve))
+	reasons, last := raised(in, 110, codec.Payload(`"x"`))
+	if last.Row.Status != round.Running || last.Row.LastEvent >= events.MaxHistoryEvents ||
+		reasons[round.EventsFull] == 0 || reasons[round.Taken] < events.MaxHistoryEvents/2 {
+		t.Errorf("it is %s with %d events: %v", last.Row.Status, last.Row.LastEvent, reasons)
+	}
+}
+
+// TestLargeLatestEventsAreRefused: events that replace smaller ones need room, too.
+func TestLargeLatestEventsAreRefused(t *testing.T) {
+	in, _ := misuse(t, waitForRejection, orchestration.BufferedLatest(1000, approve))
+	raised(in, 1, codec.Payload(`"x"`))
+	const size = 100 << 10
+	sent := codec.Payload(`"` + strings.Repeat("x", size-2) + `"`)
+	taken := 0
+	for range 200 {
+		turn := in.Decide([]round.Delivery{{Message: events.Message{Content: &events.EventRaised{Name: approve.Name(),
+			Data: sent}}, Attempts: 1}}, began)
+		if turn.Receipts[0].Reason == round.Taken {
+			taken++
+		}
+	}
+	if taken != events.MaxMailboxBytes/size {
+		t.Errorf("%d large events are kept", taken)
 	}
 }
 

@@ -34,6 +34,8 @@ var limited = [len(usage{})]struct {
 // nearNumerator of nearDenominator of a limit are near it.
 const nearNumerator, nearDenominator = 4, 5
 
+func nearOf(limit int64) int64 { return (limit*nearNumerator + nearDenominator - 1) / nearDenominator }
+
 func (l *ledger) usage() usage {
 	return usage{int64(len(l.values.all)), int64(l.calls.open.Len()), int64(l.mail.unread), l.mail.unreadBytes,
 		l.tail.lastID, l.tail.bytes}
@@ -46,7 +48,7 @@ func (r *recorder) warnNear(before, after usage) {
 			continue
 		}
 		l := &limited[i]
-		near := (l.most*nearNumerator + nearDenominator - 1) / nearDenominator
+		near := nearOf(l.most)
 		if before[i] < near && near <= is {
 			r.turn.Near = append(r.turn.Near, l.name)
 			r.warn(fmt.Sprintf("near a limit: %s: %d of at most %d; %s", l.what, is, l.most, l.cure))

@@ -50,6 +50,8 @@ var (
 	nobody  = activity.Define[int, int]("nobody") // no worker has it
 	passed  = activity.Define[int, int]("passed") // another program completes it
 	bell    = orchestration.DefineEvent[int]("bell")
+	gong    = orchestration.DefineEvent[int]("gong")  // an instance keeps some
+	chime   = orchestration.DefineEvent[int]("chime") // an instance keeps the latest
 	mail    = orchestration.DefineMailbox[int]("mail")
 	stage_  = orchestration.DefineStatus[string]()
 )
@@ -58,7 +60,7 @@ var (
 var (
 	leaves = []string{"quick", "lasting", "shaky", "step", "shakystep", "sleep", "bell", "mail", "trymail", "status",
 		"value", "clear", "prune", "send", "id", "drop", "late", "detach", "held", "patch", "giveup", "giveup",
-		"mailrace", "mailall", "limitget", "shared", "outer", "passed"}
+		"mailrace", "mailall", "limitget", "shared", "outer", "passed", "gong", "heldgong", "gongrace"}
 	nodes = []string{"seq", "all", "race", "ornone", "select", "any", "completed", "go", "limit", "cancelscope",
 		"shield", "child", "abandoned"}
 )
@@ -115,6 +117,19 @@ func do(ctx oc, o op, depth int) (string, error) {
 
 func text[T any](v T, err error) (string, error) { return fmt.Sprint(v), err }
 
+// carriedOut binds the orchestration.
+func carriedOut() orchestration.Binding {
+	return random.Bind(carryOut, orchestration.Buffered(2, gong), orchestration.BufferedLatest(1, chime))
+}
+
+// kept is one of the events that instances keep.
+func kept(n int) orchestration.Event[int] {
+	if n%2 == 0 {
+		return gong
+	}
+	return chime
+}
+
 func doLeaf(ctx oc, o op) (string, error) {
 	key := orchestration.DefineValue[int](fmt.Sprint("k", o.N%4))
 	switch o.Do {
@@ -144,6 +159,25 @@ func doLeaf(ctx oc, o op) (string, error) {
 			return text(ring.Get(ctx))
 		}
 		return "silence", nil
+	case "gong":
+		beat, limit := kept(o.N).Next(ctx), ctx.Timer(5*time.Second)
+		if ctx.Race(limit, beat) == orchestration.Awaitable(beat) {
+			return text(beat.Get(ctx))
+		}
+		return "silence", nil
+	case "heldgong":
+		held := kept(o.N).Next(ctx)
+		err := ctx.Sleep(time.Second)
+		if o.N%3 == 0 {
+			held.Cancel(ctx)
+		}
+		return fmt.Sprint(held.Done()), err
+	case "gongrace":
+		either, limit := orchestration.Race(ctx, kept(o.N).Next(ctx), kept(o.N).Next(ctx)), ctx.Timer(3*time.Second)
+		if ctx.Race(either, limit) == either {
+			return text(either.Get(ctx))
+		}
+		return "silence", ctx.Err()
 	case "mail":
 		letter, limit := mail.Next(ctx), ctx.Timer(5*time.Second)
 		if ctx.Race(limit, letter) == orchestration.Awaitable(letter) {
@@ -391,7 +425,7 @@ func randomWorld(seed uint64) world {
 		w.plans = append(w.plans, plan{Ops: ops, Depth: 3})
 	}
 	whats := []string{"bell", "bell", "mail", "mail", "mail", "mail", "cancel", "suspend", "resume", "start", "replace",
-		"terminate", "wrong bell", "wrong mail", "wrong mail"}
+		"terminate", "wrong bell", "wrong mail", "wrong mail", "gong", "gong", "gong", "wrong gong"}
 	for range r.IntN(14) {
 		w.acts = append(w.acts, act{time.Duration(r.IntN(4000)) * time.Millisecond, whats[r.IntN(len(whats))],
 			fmt.Sprint("r", r.IntN(len(w.plans))), r.IntN(100)})
@@ -408,7 +442,7 @@ func (w world) play(t testing.TB, seed uint64, parts ...rondotest.Part) (*rondot
 			tokens = append(tokens, activity.Token(ctx))
 			return 0, activity.ErrResultPending
 		}),
-		random.Bind(carryOut), quick.Bind(instant), rondotest.Takes(lasting.Bind(instant), 3*time.Second),
+		carriedOut(), quick.Bind(instant), rondotest.Takes(lasting.Bind(instant), 3*time.Second),
 		shaky.Bind(func(ctx context.Context, n int) (int, error) { return fail(n, activity.Info(ctx).Attempt) }),
 	}, parts...)...)
 	for i, p := range w.plans {
@@ -454,6 +488,10 @@ func (a act) do(ctx context.Context, env *rondotest.Env, w world) error {
 		return bell.Raise(ctx, env, a.target, a.n)
 	case "mail":
 		return mail.Send(ctx, env, a.target, a.n)
+	case "gong":
+		return errors.Join(kept(a.n).Raise(ctx, env, a.target, a.n), kept(a.n).Raise(ctx, env, a.target, a.n+2))
+	case "wrong gong":
+		return orchestration.DefineEvent[string](kept(a.n).Name()).Raise(ctx, env, a.target, "loud")
 	case "wrong bell": // of a type that no wait has
 		return orchestration.DefineEvent[string](bell.Name()).Raise(ctx, env, a.target, "loud")
 	case "wrong mail":
@@ -493,7 +531,8 @@ func check(t testing.TB, seed uint64) {
 				t.Errorf("seed %d, chaos %v: %v", seed, chaos, f[0])
 			}
 			for _, w := range env.Warnings() {
-				if !strings.Contains(w, "unread") && !strings.Contains(w, "was skipped") &&
+				if !strings.Contains(w, "unread") && !strings.Contains(w, "kept events") &&
+					!strings.Contains(w, "was skipped") &&
 					!strings.Contains(w, "a call was refused") {
 					t.Errorf("seed %d, chaos %v: %s", seed, chaos, w)
 				}
@@ -515,7 +554,7 @@ func checkAllEnd(t testing.TB, seed uint64, env *rondotest.Env) {
 			t.Errorf("seed %d: instance %q: %v\n%s", seed, id, row.Error, row.Error.Stack)
 		}
 		for _, h := range env.ExportAll(id) {
-			if err := rondotest.TryReplay(h, random.Bind(carryOut)); err != nil {
+			if err := rondotest.TryReplay(h, carriedOut()); err != nil {
 				t.Errorf("seed %d: instance %q does not replay: %v", seed, id, err)
 			}
 		}
@@ -576,6 +615,8 @@ func FuzzRandomOrchestrations(f *testing.F) {
 // TestRandomOrchestrationsDoEverything checks that the fixed seeds are worth their time: together
 // they leave every kind of event.
 func TestRandomOrchestrationsDoEverything(t *testing.T) {
+	const takesKept, keptEvent, dropsKept events.Kind = "wait that takes a kept event", "kept event",
+		"kept event that replaces another"
 	seen := make(map[events.Kind]int)
 	for seed := range uint64(racetest.Short(150, 60)) {
 		env, _ := randomWorld(seed).play(t, seed, rondotest.Chaos(seed))
@@ -587,12 +628,26 @@ func TestRandomOrchestrationsDoEverything(t *testing.T) {
 				}
 				for _, e := range x.Events {
 					seen[e.Fact.Kind()]++
+					switch f := e.Fact.(type) {
+					case *events.EventAwaited:
+						if f.Kept != 0 {
+							seen[takesKept]++
+						}
+					case *events.EventReceived:
+						if f.Wait == 0 {
+							seen[keptEvent]++
+						}
+						if f.Instead != 0 {
+							seen[dropsKept]++
+						}
+					default:
+					}
 				}
 			}
 		}
 		env.Close()
 	}
-	for _, k := range events.Kinds() {
+	for _, k := range append(events.Kinds(), takesKept, keptEvent, dropsKept) {
 		if seen[k] == 0 {
 			t.Errorf("no random orchestration has left a %s", k)
 		}

@@ -148,10 +148,26 @@ func (r *recorder) sent(d Delivery) time.Time {
 // age is how a fact of this round tells when the message was sent that it takes r.
 func (r *recorder) age(d Delivery) int64 { return events.AgeOf(r.sent(d), r.now) }
 
-// noteUnread warns when an instance has ended in this turn with unread messages.
+// noteUnread warns when an instance has ended in this turn with unread messages, or kept events.
 func (r *recorder) noteUnread() {
-	if n := len(r.ledger.mail.unreadMessages()); n > 0 && r.ledger.outcome.kind != "" && len(r.turn.Executions) > 0 {
-		r.turn.Warnings = append(r.turn.Warnings, fmt.Sprintf("it has ended with unread mailbox messages: %d", n))
+	if r.ledger.outcome.kind == "" || len(r.turn.Executions) == 0 {
+		return
+	}
+	messages, kept := 0, 0
+	for _, m := range r.ledger.mail.unreadMessages() {
+		if m.mailbox.event {
+			kept++
+		} else {
+			messages++
+		}
+	}
+	if messages > 0 {
+		r.turn.Warnings = append(r.turn.Warnings,
+			fmt.Sprintf("it has ended with unread mailbox messages: %d", messages))
+	}
+	if kept > 0 {
+		r.turn.Warnings = append(r.turn.Warnings,
+			fmt.Sprintf("it has ended with kept events that nothing waited for: %d", kept))
 	}
 }
 
@@ -167,7 +183,9 @@ func (r *recorder) complete(f events.Fact) {
 			f.Instance = events.ChildID(r.id, r.ledger.info.Execution, r.ledger.tail.lastID+1)
 		}
 	case *events.MailboxRead:
-		f.Message = r.ledger.mail.oldest(f.Mailbox)
+		f.Message = r.ledger.mail.oldest(mailboxOf(f.Mailbox))
+	case *events.EventAwaited:
+		f.Kept = r.ledger.mail.oldest(keptOf(f.Name))
 	case *events.StatusSet:
 		f.Version = r.ledger.values.statusVersion + 1
 	case *events.ValueSet:

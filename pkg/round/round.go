@@ -76,6 +76,13 @@ type Inputs interface {
 	CheckInput(name, version string, codec codec.Codec, input codec.Payload, strict bool) *failure.Error
 }
 
+// Keepers is a Code that knows which early events orchestrations keep.
+type Keepers interface {
+	// Keeps tells how many events of a name the instances of a version keep that come before they
+	// wait for them; 0: none. Beyond that they refuse events, or, with latest, drop the oldest one.
+	Keeps(name, version, event string) (most int, latest bool)
+}
+
 // Config says what rounds need to know besides the instance.
 type Config struct {
 	Code  Code
@@ -383,6 +390,7 @@ const (
 	OtherExecution   Reason = "other_execution"   // for an earlier execution
 	NotOpen          Reason = "not_open"          // answered before, or no longer waited for
 	NoWaiter         Reason = "no_waiter"         // an event without a waiter
+	EventsFull       Reason = "events_full"       // an event without a waiter, and no room to keep it
 	NoChange         Reason = "no_change"         // already so
 	TooEarly         Reason = "too_early"         // a timer that is not due
 	NotKnownHere     Reason = "unregistered"      // the code is not registered here

@@ -204,7 +204,7 @@ func TestOutstandingIsWhatWasSent(t *testing.T) {
 	if got, want := sentIDs(again), sentIDs(turn.Messages); !slices.Equal(got, want) {
 		t.Errorf("outstanding are %q, sent were %q", got, want)
 	}
-	waiting, err := round.Waiting(known)
+	waiting, _, err := round.Waiting(known)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestOutstandingLeavesOutWhatIsPending(t *testing.T) {
 	check("when it has begun", "taskREF", "timer-dueREF/begun")
 	later(&events.TaskBegun{Ref: ref, Pending: true})
 	check("when it is pending", "timer-dueREF/begun")
-	waiting, err := round.Waiting(known)
+	waiting, _, err := round.Waiting(known)
 	if err != nil || len(waiting) != 1 || !waiting[0].Pending ||
 		waiting[0].What != `activity "echo" to be completed by its token` {
 		t.Errorf("it waits for %+v, %v", waiting, err)

@@ -32,18 +32,25 @@ const (
 	WaitsForChild    WaitKind = "child"
 )
 
-// Waiting tells from an instance's history what it waits for, oldest first. It runs no code, so
-// inline steps, which leave no event when they start, are not in it.
-func Waiting(known Known) ([]Wait, error) {
+// Waiting tells from an instance's history what it waits for, oldest first, and how many events it
+// keeps that it does not wait for yet, by name. It runs no code, so inline steps, which leave no
+// event when they start, are not in it.
+func Waiting(known Known) (waits []Wait, kept map[string]int, err error) {
 	var l ledger
 	if err := l.load(known.History); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	waits := make([]Wait, 0, l.calls.open.Len())
+	waits = make([]Wait, 0, l.calls.open.Len())
 	for _, id := range l.calls.open.Numbers() {
 		waits = append(waits, l.calls.open.Get(id).wait(id))
 	}
-	return waits, nil
+	kept = make(map[string]int)
+	for name, box := range l.mail.boxes {
+		if name.event && len(box.messages) > 0 {
+			kept[name.name] = len(box.messages)
+		}
+	}
+	return waits, kept, nil
 }
 
 func (o *open) wait(id int64) Wait {
