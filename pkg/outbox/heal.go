@@ -41,6 +41,7 @@ type Healer struct {
 	// Runs tells whether an orchestrator that is running can run some code; nil: any. What waits
 	// for code is not sent again each minute: what answers it may be waiting, too.
 	Runs    func(name, version string) bool
+	Clock   Clock // nil: that of this process
 	Log     *slog.Logger
 	Watcher Watcher // nil: none
 
@@ -89,7 +90,10 @@ func (h *Healer) Overdue(ctx context.Context, page int) (all Healed, err error) 
 
 // overdue looks after one page of them, and tells how many it has taken over.
 func (h *Healer) overdue(ctx context.Context, limit int) (int, Healed, error) {
-	now := time.Now()
+	now, err := h.Clock.Now(ctx)
+	if err != nil {
+		return 0, Healed{}, fmt.Errorf("look for overdue instances: %w", err)
+	}
 	overdue, err := h.Store.LeaseOverdue(ctx,
 		history.Lease{Before: now.Add(-h.Grace), Until: now.Add(h.Patience), Limit: limit})
 	if err != nil {

@@ -29,8 +29,21 @@ type Sweeper struct {
 	// After is the age from which on the process of an outbox entry should have published it. Hold
 	// is the lease, for which other sweepers leave it alone.
 	After, Hold time.Duration
+	Clock       Clock // nil: that of this process
 	Log         *slog.Logger
 	Watcher     Watcher // nil: none
+}
+
+// Clock returns the time once the clock of this process is right, or an error when the context ends
+// first. Leases with a wrong time would hide entries and instances from all sweeps until then.
+type Clock func(ctx context.Context) (time.Time, error)
+
+// Now reads the clock.
+func (c Clock) Now(ctx context.Context) (time.Time, error) {
+	if c == nil {
+		return time.Now(), nil
+	}
+	return c(ctx)
 }
 
 const sweepPage = 100
@@ -38,7 +51,10 @@ const sweepPage = 100
 // Sweep publishes old outbox entries, and returns their number. Several sweepers may run at once.
 func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
 	for {
-		now := time.Now()
+		now, err := s.Clock.Now(ctx)
+		if err != nil {
+			return swept, fmt.Errorf("sweep the outbox: %w", err)
+		}
 		entries, err := s.Store.LeaseOutbox(ctx,
 			history.Lease{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
 		if err != nil {

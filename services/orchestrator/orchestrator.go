@@ -211,7 +211,7 @@ func (o *Orchestrator) newHelpers() {
 		By: c.ID, Every: c.Sweep.Every, Limit: c.Sweep.Limit, OverdueGrace: c.Sweep.OverdueGrace,
 		Patience:    c.Round.Patience,
 		OutboxAfter: c.Sweep.OutboxAfter, Retention: c.Retention, KeepExecutions: c.KeepExecutions,
-		KeepFormerFor: c.KeepFormerFor, Jitter: c.Clocks.Jitter, Runs: o.own.MayRun,
+		KeepFormerFor: c.KeepFormerFor, Clock: o.clock.read, Jitter: c.Clocks.Jitter, Runs: o.own.MayRun,
 		Has:        c.Round.Code.Has,
 		Background: o.background.do, Metrics: c.Metrics, Logger: o.log,
 	})

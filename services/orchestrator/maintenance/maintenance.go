@@ -47,6 +47,8 @@ type Config struct {
 	// former execution stays in any case.
 	KeepExecutions int
 	KeepFormerFor  time.Duration
+	// Clock returns the time once the clock of this process is right; nil: at once.
+	Clock outbox.Clock
 	// Jitter returns a delay up to most for a job.
 	Jitter func(what string, most time.Duration) time.Duration
 	// Runs reports whether an orchestrator that is running may run some code.
@@ -76,9 +78,9 @@ func New(b Broker, store history.Store, c Config) *Keeper {
 	return &Keeper{
 		config: c, broker: b, store: store, log: c.Logger,
 		sweeper: outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), After: c.OutboxAfter,
-			Hold: 3 * c.OutboxAfter, Log: c.Logger, Watcher: c.Metrics.Outbox()},
+			Hold: 3 * c.OutboxAfter, Clock: c.Clock, Log: c.Logger, Watcher: c.Metrics.Outbox()},
 		healer: outbox.Healer{Broker: b, Store: store, Prefix: b.Prefix(), Grace: c.OverdueGrace,
-			Patience: cmp.Or(c.Patience, time.Minute), Settle: settleFor, Runs: c.Runs, Log: c.Logger,
+			Patience: cmp.Or(c.Patience, time.Minute), Settle: settleFor, Runs: c.Runs, Clock: c.Clock, Log: c.Logger,
 			Watcher: c.Metrics.Outbox()},
 	}
 }
@@ -324,7 +326,11 @@ func (k *Keeper) lost(ctx context.Context) (at time.Time, value string, err erro
 	if at, _, ok := parseLost(is); ok {
 		return at, string(is), nil
 	}
-	before := time.Now().Add(-beginsWithin)
+	now, err := k.config.Clock.Now(ctx)
+	if err != nil {
+		return at, "", err
+	}
+	before := now.Add(-beginsWithin)
 	if at, err = k.store.LastUpdate(ctx, before); err != nil {
 		return at, "", err
 	}
@@ -422,6 +428,9 @@ func (k *Keeper) recover(ctx context.Context) error {
 		recovered, err = k.recovered(ctx)
 	}
 	if err != nil || recovered {
+		return err
+	}
+	if _, err := k.config.Clock.Now(ctx); err != nil { // BEFORE the lease, so that others can recover meanwhile
 		return err
 	}
 	return k.alone(recoverLease, func(ctx context.Context) error {
