@@ -23,19 +23,19 @@ var states = map[string]history.Class{
 	"55P03": history.Contended, // lock_not_available
 	"40003": history.Ambiguous, // statement_completion_unknown: CockroachDB's "result is ambiguous"
 
-	"57014": history.Retry,   // query_canceled: the statement's time limit; in CockroachDB a commit is ambiguous
-	"57P01": history.Retry,   // admin_shutdown
-	"57P02": history.Retry,   // crash_shutdown
-	"57P03": history.Retry,   // cannot_connect_now: it is starting
-	"57P05": history.Retry,   // idle_session_timeout
-	"25006": history.Retry,   // read_only_sql_transaction: a standby that has not taken over yet
-	"25P03": history.Retry,   // idle_in_transaction_session_timeout
-	"26000": history.Retry,   // invalid_sql_statement_name: a prepared statement that a proxy has lost
-	"08":    history.Retry,   // connection exceptions; during a commit they are ambiguous
-	"53":    history.Retry,   // insufficient resources: disk, memory, connections
-	"58":    history.Retry,   // system errors of the server
-	"XX001": history.Corrupt, // data_corrupted
-	"XX002": history.Corrupt, // index_corrupted
+	"57014":  history.Retry,   // query_canceled: the statement's time limit; in CockroachDB a commit is ambiguous
+	"57P01":  history.Retry,   // admin_shutdown
+	"57P02":  history.Retry,   // crash_shutdown
+	"57P03":  history.Retry,   // cannot_connect_now: it is starting
+	"57P05":  history.Retry,   // idle_session_timeout
+	readOnly: history.Retry,   // a standby that has not taken over yet, or that was the primary
+	"25P03":  history.Retry,   // idle_in_transaction_session_timeout
+	"26000":  history.Retry,   // invalid_sql_statement_name: a prepared statement that a proxy has lost
+	"08":     history.Retry,   // connection exceptions; during a commit they are ambiguous
+	"53":     history.Retry,   // insufficient resources: disk, memory, connections
+	"58":     history.Retry,   // system errors of the server
+	"XX001":  history.Corrupt, // data_corrupted
+	"XX002":  history.Corrupt, // index_corrupted
 }
 
 // unstorable are the classes of errors that come from the data, and not from the database: one turn
@@ -108,6 +108,9 @@ func class(err error, committing flavour) history.Class {
 // gives this error whatever has become of the commit. PostgreSQL gives it only if nothing was
 // committed.
 const canceled = "57014"
+
+// readOnly is the code of read_only_sql_transaction.
+const readOnly = "25006"
 
 // endsConnection reports whether an error may come instead of the answer to a commit that has
 // happened.

@@ -62,6 +62,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rondo-run/rondo/internal/jobs"
@@ -317,6 +318,12 @@ func poolConfig(address string, options Options) (config *pgxpool.Config, connec
 	set("idle_in_transaction_session_timeout", fmt.Sprint(options.StatementTimeout.Milliseconds()))
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
+	// A server that refuses writes may have become a standby. The pool would use the connection for
+	// an hour, although the address leads to another server by now.
+	keeps := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != readOnly && keeps(conn, err)
 	}
 	config.AfterConnect = prepareSession
 	config.PrepareConn = preparePlans
