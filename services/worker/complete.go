@@ -182,20 +182,40 @@ const refusedPause = time.Second
 // warnEvery is the interval of warnings about that.
 const warnEvery = 30 * time.Second
 
-// publish publishes a batch, and settles its attempts. While a setting of the broker prevents that,
-// it tries again: the activities need not be executed again for it.
+// publish publishes a batch, and settles its attempts. While a setting of the broker prevents that
+// for some, it tries these again: the activities need not be executed again for it. Meanwhile it
+// publishes what else finishes, because the setting may allow that.
 func (c *completer) publish(batch []completion) {
-	for {
-		if batch = c.publishOnce(batch); len(batch) == 0 {
-			return
-		}
-		select {
-		case <-time.After(refusedPause):
-		case <-c.ctx.Done():
-			for _, x := range batch {
+	again := c.publishOnce(batch)
+	for len(again) > 0 {
+		again = c.publishOthers(again)
+		if c.ctx.Err() != nil {
+			for _, x := range again {
 				c.unpublished(x)
 			}
 			return
+		}
+		again = c.publishOnce(again)
+	}
+}
+
+// publishOthers publishes what finishes during the pause before some completions are published
+// again. It returns these, with those that must be published again, too. If they are many, it
+// publishes no others, so that finished activities keep their slots.
+func (c *completer) publishOthers(again []completion) []completion {
+	pause := time.After(refusedPause)
+	for {
+		finished := c.finished
+		if len(again) >= maxBatch {
+			finished = nil
+		}
+		select {
+		case x := <-finished:
+			again = append(again, c.publishOnce(c.gather([]completion{x}))...)
+		case <-pause:
+			return again
+		case <-c.ctx.Done():
+			return again
 		}
 	}
 }
@@ -211,6 +231,7 @@ func (c *completer) publishOnce(batch []completion) (again []completion) {
 	err := c.bus.Publish(c.ctx, wires...)
 	c.metrics.Completed(time.Since(began), err)
 	var refused *broker.Refused
+	var failures []completion // instead of results that the broker refuses
 	switch {
 	case err == nil:
 		for _, x := range batch {
@@ -224,7 +245,9 @@ func (c *completer) publishOnce(batch []completion) (again []completion) {
 			case errors.Is(reason, broker.ErrMisconfigured) && !x.goes:
 				again = append(again, x)
 			default:
-				c.refused(x, reason)
+				if instead, ok := c.refused(x, reason); ok {
+					failures = append(failures, instead)
+				}
 			}
 		}
 		if len(again) > 0 {
@@ -242,25 +265,29 @@ func (c *completer) publishOnce(batch []completion) (again []completion) {
 			c.unpublished(x)
 		}
 	}
+	if len(failures) > 0 {
+		again = append(again, c.publishOnce(failures)...)
+	}
 	return again
 }
 
-// refused publishes to the instance that the broker has refused its completion.
-func (c *completer) refused(x completion, reason error) {
+// refused returns what tells the instance that the broker has refused its completion. If there is
+// nothing to tell, or the broker has refused that, too, it returns false.
+func (c *completer) refused(x completion, reason error) (instead completion, ok bool) {
 	x.a.log().Warn("worker: the broker refuses a completion", "bytes", len(x.wire.Body), "error", reason)
 	switch {
 	case x.goes:
-		return
+		return completion{}, false
 	case x.tries == 0:
 		err := fmt.Errorf("what it returned (%d bytes) is refused by the broker: %w; keep large data in a store and "+
 			"pass a reference to it", len(x.wire.Body), reason)
 		wire, failed := c.encode(x.a, c.shortFailure(x.a, failure.LimitExceeded, err))
 		if failed == nil {
-			c.publish([]completion{{a: x.a, wire: wire, tries: 1}})
-			return
+			return completion{a: x.a, wire: wire, tries: 1}, true
 		}
 	}
 	c.dead.deadLetter(x.a, "unsendable", reason.Error())
+	return completion{}, false
 }
 
 // stored acknowledges the task.

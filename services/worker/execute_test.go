@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -399,6 +400,43 @@ func TestResultsWaitForAPermission(t *testing.T) {
 	if len(dead) > 0 || executed.Load() != 1 {
 		t.Errorf("%d dead letters, executed %d times", len(dead), executed.Load())
 	}
+}
+
+// Results that a setting prevents hold up no others, however many there are.
+func TestResultsThatWaitForAPermissionHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	w := newPatientWorld(t)
+	const many = 40 // more than are published at once
+	var denied atomic.Bool
+	denied.Store(true)
+	var before sync.Map
+	refused := make(chan string, many)
+	b := &refusing{w.connect(), func(m events.Wire) error {
+		if denied.Load() && strings.HasPrefix(m.Subject, "rondo.task-done.") && strings.Contains(m.Subject, ".denied-") {
+			if _, again := before.LoadOrStore(m.Subject, true); !again {
+				refused <- m.Subject
+			}
+			return fmt.Errorf("%w: no permission", broker.ErrMisconfigured)
+		}
+		return nil
+	}}
+	w.runs(&running{Worker: w.make(b, worker.Config{}, echoing()), bus: b.Bus, err: make(chan error, 1)})
+	for i := range many { // one after the other, so that each is in a batch of its own
+		id := fmt.Sprint("denied-", i)
+		w.send(id, events.Task{Activity: "echo", Input: codec.Payload(`"x"`)})
+		if got := receive(t, refused, "the result of "+id+" is refused"); !strings.HasSuffix(got, "."+id) {
+			t.Fatalf("%s is refused, want the result of %s", got, id)
+		}
+	}
+	w.send("good", events.Task{Activity: "echo", Input: codec.Payload(`"x"`)})
+	if instance, _ := w.done(); instance != "good" {
+		t.Errorf("the instance %s has a result first", instance)
+	}
+	denied.Store(false)
+	for range many {
+		w.done()
+	}
+	w.settled(broker.TaskQueueName{Activity: "echo"})
 }
 
 func TestWhatCannotBeToldAtAllIsPutAside(t *testing.T) {
