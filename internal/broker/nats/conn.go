@@ -55,7 +55,7 @@ type hooks struct {
 
 func newConn(config Config) *conn {
 	c := &conn{names: namesOf(config.Prefix), log: config.Logger, timeout: config.Timeout}
-	c.denied.isAnswer = c.names.isDirectAnswer
+	c.denied.isAnswer = func(subject string) bool { return c.isDirectAnswer(subject) || !c.isOurs(subject) }
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -439,7 +439,7 @@ func (c *conn) Now(ctx context.Context) (time.Time, error) {
 // process. These must not reach the streams of this system, nor the API by which streams are
 // changed.
 func (c *conn) mayAnswer(m *nats.Msg) bool {
-	ours := strings.HasPrefix(m.Reply, c.names.prefix+".") || strings.HasPrefix(m.Reply, "$")
+	ours := c.isOurs(m.Reply)
 	if ours {
 		c.odd.request.do(func(dropped int) {
 			c.log.Warn("NATS: a request is not handled, because its reply subject is one of the system",
@@ -447,6 +447,13 @@ func (c *conn) mayAnswer(m *nats.Msg) bool {
 		})
 	}
 	return m.Reply != "" && !ours
+}
+
+// isOurs reports whether a subject is one of this system or of the servers. Elsewhere, a process
+// publishes only the responses to requests.
+func (c *conn) isOurs(subject string) bool {
+	return strings.HasPrefix(subject, c.names.prefix+".") || strings.HasPrefix(subject, "$") ||
+		c.api != "" && strings.HasPrefix(subject, c.api)
 }
 
 // mayAnswerDirect reports whether a direct delivery has a reply subject to which this process may

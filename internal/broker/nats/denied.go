@@ -16,7 +16,7 @@ type denied struct {
 	next    int
 	waiting map[int]requester
 
-	isAnswer func(subject string) bool // whether a subject is one of an answer to a direct delivery
+	isAnswer func(subject string) bool // whether a subject is one of an answer to another process
 }
 
 // requester waits for the response to a request on a subject; "" stands for several subjects.
@@ -34,7 +34,7 @@ func (d *denied) note(err error) (subject string) {
 	defer d.mu.Unlock()
 	if m := deniedPublish.FindStringSubmatch(err.Error()); m != nil {
 		if subject = m[1]; d.isAnswer(subject) {
-			return subject // no request here depends on it
+			return subject // no request here depends on it, and another process may have chosen it
 		}
 	}
 	for _, w := range d.waiting {

@@ -2,6 +2,9 @@ package natsbroker
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -39,4 +42,35 @@ func TestBadMessagesAreLoggedRarely(t *testing.T) {
 			t.Errorf("after a minute, %d lines have the number of the others; want 4:\n%s", n, text.String())
 		}
 	})
+}
+
+// TestDeniedAnswersEndNoRequests: a program may name any reply subject for its request, also one on
+// which the process that answers may not publish. The denial ends no request of that process.
+func TestDeniedAnswersEndNoRequests(t *testing.T) {
+	t.Parallel()
+	c := newConn(Config{Prefix: "rondo", Logger: slog.New(slog.DiscardHandler)})
+	defer c.stop()
+	c.api = "JS.hub.API."
+	deny := func(subject string) {
+		c.denied.note(fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, subject))
+	}
+	err := c.denied.during(t.Context(), func(ctx context.Context) error {
+		deny("chosen.by.another")
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		t.Errorf("an answer that was denied ends a request: %v", err)
+	}
+	for _, subject := range []string{"$JS.API.STREAM.INFO.RONDO", "JS.hub.API.STREAM.INFO.RONDO"} {
+		err := c.denied.during(t.Context(), func(ctx context.Context) error {
+			deny(subject)
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("a request on %s was denied: %v", subject, err)
+		}
+		if c.mayAnswer(&nats.Msg{Subject: "rondo.api.list", Reply: subject}) {
+			t.Errorf("a response may be published on %s", subject)
+		}
+	}
 }
