@@ -47,7 +47,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // wanted tells what a flag with an invalid value takes.
 func wanted(e *pflag.InvalidValueError) string {
 	switch e.GetFlag().Value.Type() {
-	case "int":
+	case "int", "int64":
 		return "want a whole number, like 10"
 	case "duration":
 		return "want a duration, like 90s or 5m"

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/settings"
 )
 
 // The command names the address if it guesses where NATS is: another system may listen there.
@@ -32,6 +33,14 @@ func TestGuessedAddressIsPrinted(t *testing.T) {
 		if got := strings.Contains(problems.String(), guess); got != c.prints {
 			t.Errorf("rondo %s: %q", strings.Join(c.args, " "), problems.String())
 		}
+	}
+}
+
+// A command that waits for a system tries again and again, and explains the address once.
+func TestGuessedAddressIsPrintedOnce(t *testing.T) {
+	c := &cli{settings: connection{dir: ".rondo"}}
+	if c.settings.guess(settings.Reading{}) == "" || c.settings.guess(settings.Reading{}) != "" {
+		t.Error("the address is not explained once")
 	}
 }
 

@@ -42,6 +42,24 @@ func (f *filter) flags(cmd *cobra.Command) {
 	x.StringVar(&f.endedBefore, "ended-before", "", "only those that have ended before a `time`")
 }
 
+// filterFlags are the flags of [filter.flags].
+var filterFlags = []string{"status", "name", "version", "prefix-of-id", "parent", "attribute", "roots",
+	"created-after", "created-before", "ended-before"}
+
+// onlyNamed returns an error if the command has filters beside names of instances: they would not
+// hold for these.
+func onlyNamed(cmd *cobra.Command, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for _, f := range filterFlags {
+		if cmd.Flags().Changed(f) {
+			return misuse("names of instances and --%s are mutually exclusive", f)
+		}
+	}
+	return nil
+}
+
 func words[T ~string](list []T) string {
 	var out []string
 	for _, w := range list {
@@ -267,7 +285,7 @@ func (c lookCommands) showText(s shown) error {
 		if errors.Is(s.Error, &failure.Error{Kind: failure.Poison}) {
 			line("", "rondo deadletters # lists what was tried too often; rondo deadletters replay tries it again")
 		}
-		line("", "rondo history %s", argument(s.ID))
+		line("", "rondo history %s", positional(s.ID))
 	}
 	for _, k := range sortedKeys(s.Value) {
 		line("value", "%s = %s", k, s.Value[k].Data)
@@ -292,14 +310,14 @@ func (c lookCommands) showText(s shown) error {
 		}
 	}
 	if s.Status == client.Suspended {
-		line("", "rondo resume %s", argument(s.ID))
+		line("", "rondo resume %s", positional(s.ID))
 	}
 	return nil
 }
 
 // cure returns a hint on how the operator can end a wait, such as a command.
 func (c lookCommands) cure(s shown, w client.Wait) string {
-	id := argument(s.ID)
+	id := positional(s.ID)
 	switch {
 	case s.Status.Ended() || s.Status == client.Suspended || s.Status == client.Halted:
 		return ""
@@ -308,16 +326,24 @@ func (c lookCommands) cure(s shown, w client.Wait) string {
 	case w.Kind == client.WaitsForMailbox:
 		return fmt.Sprintf("rondo send %s %s '<JSON>'", id, argument(w.Name))
 	case w.Kind == client.WaitsForChild:
-		return "rondo show " + argument(w.Instance)
+		return "rondo show " + positional(w.Instance)
 	case w.Kind == client.WaitsForTimer && !w.Due.IsZero() && w.Due.After(c.now()):
 		return "it is due in " + span(w.Due.Sub(c.now()))
 	}
 	return ""
 }
 
+// positional is a word as a shell and a command take it that is not the value of a flag.
+func positional(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + argument(s)
+	}
+	return argument(s)
+}
+
 // argument is a word as a shell takes it.
 func argument(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+	if s != "" && s[0] != '~' && !strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=~", r)
 	}) {
 		return s

@@ -186,6 +186,9 @@ func (c *cli) root() *cobra.Command {
 		if c.output != "text" && c.output != "json" {
 			return misuse("--output %q is neither text nor json", c.output)
 		}
+		if c.timeout < 0 {
+			return misuse("--timeout %v is less than no time", c.timeout)
+		}
 		return nil
 	}
 	return root
@@ -263,14 +266,17 @@ func exactly(names ...string) cobra.PositionalArgs {
 func between(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least {
-			return misuse("%s is missing: rondo %s", names[len(args)], cmd.Use)
+			return misuse("%s is missing: %s", names[len(args)], usage(cmd))
 		}
 		if len(args) > len(names) {
-			return misuse("%q is too much: rondo %s", args[len(names)], cmd.Use)
+			return misuse("%q is too much: %s", args[len(names)], usage(cmd))
 		}
 		return nil
 	}
 }
+
+// usage is how a command is written, with its arguments.
+func usage(cmd *cobra.Command) string { return cmd.Parent().CommandPath() + " " + cmd.Use }
 
 // explain gives the exit code of an error, and a hint at the remedy.
 func explain(err error, cmd *cobra.Command) (code int, hint string) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/rondo-run/rondo/internal/x/printable"
@@ -161,6 +162,11 @@ func (c *cli) payload(what string, args []string, at int) (codec.Payload, error)
 		return nil, usageError{fmt.Errorf("the %s: %w", what, err)}
 	case len(data) > maxArgument:
 		return nil, misuse("%s has more than %d bytes", from, maxArgument)
+	case !utf8.Valid(data): // the parser would replace these bytes without a word
+		return nil, misuse("%s is not valid UTF-8: %s; encode it as UTF-8", from, clip(string(data)))
+	case bytes.HasPrefix(data, []byte("\ufeff")):
+		return nil, misuse("%s begins with a byte order mark: %s; save it as UTF-8 without one", from,
+			clip(string(data)))
 	case !json.Valid(data):
 		return nil, misuse("%s is not valid JSON: %s%s", from, clip(string(data)), jsonHint(data))
 	}
@@ -172,6 +178,11 @@ func jsonHint(data []byte) string {
 	text := strings.TrimSpace(string(data))
 	if text == "" {
 		return ""
+	}
+	inside, isObject := strings.CutPrefix(text, "{")
+	inside = strings.TrimLeft(inside, " ")
+	if text[0] == '\'' || isObject && inside != "" && (inside[0] == '\\' || unicode.IsLetter(rune(inside[0]))) {
+		return "; the shell may have changed the quotes: put the JSON into a file, and give @FILE instead"
 	}
 	if !strings.ContainsAny(text[:1], `{["`) {
 		quoted, _ := json.Marshal(text) // a text always has a form

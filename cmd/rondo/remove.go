@@ -38,12 +38,13 @@ said then, otherwise it only tells how many there are.`,
 		if err != nil {
 			return err
 		}
+		if err := onlyNamed(cmd, args); err != nil {
+			return err
+		}
 		bulk := cmd.Flags().Changed("ended-before") || len(want.Statuses) > 0
 		switch {
 		case len(args) == 0 && !bulk:
 			return misuse("which instances? Name them, or say with --ended-before or --status which ones are meant")
-		case len(args) > 0 && bulk:
-			return misuse("names and filters (--ended-before, --status) are mutually exclusive")
 		case len(args) == 0 && how != (client.DeleteOptions{}):
 			return misuse("--force, --alone and --children are for instances that are named")
 		}
@@ -125,6 +126,9 @@ Without the name of an instance, all are pruned that fit what is said, if --yes 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		want, err := f.read(c.now())
 		if err != nil {
+			return err
+		}
+		if err := onlyNamed(cmd, args); err != nil {
 			return err
 		}
 		how := client.Keep{Last: keep}

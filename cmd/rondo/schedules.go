@@ -114,7 +114,7 @@ func (c scheduleCommands) showSchedule() *cobra.Command {
 					line("input", "%s", s.Input)
 				}
 				if s.Paused {
-					line("paused", "rondo schedules resume %s", argument(s.ID))
+					line("paused", "rondo schedules resume %s", positional(s.ID))
 					return nil
 				}
 				if isEvery(s) {

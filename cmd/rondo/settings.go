@@ -45,6 +45,8 @@ type connection struct {
 	print bool
 	// prefix is that of the subjects, when a command has connected.
 	prefix string
+	// guessed is whether guess has explained the address.
+	guessed bool
 
 	forDatabase settings.Setting // of the one command that reads the database itself
 }
@@ -135,11 +137,13 @@ func isDev(dir string) bool {
 }
 
 // guess explains the address of NATS if nothing names it: the system that listens there may be
-// another one than the operator thinks of. It is "" if something names the address.
+// another one than the operator thinks of. It is "" if something names the address, and from the
+// second call on.
 func (c *connection) guess(r settings.Reading) string {
-	if r.From["nats"] != "" || r.From["nats-context"] != "" {
+	if r.From["nats"] != "" || r.From["nats-context"] != "" || c.guessed {
 		return ""
 	}
+	c.guessed = true
 	return fmt.Sprintf("there is no %s here, and neither --nats nor $RONDO_NATS_URL: talking to %s; "+
 		"--dir names the directory of a dev that was started elsewhere", c.dir, usualNATS)
 }

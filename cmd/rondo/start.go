@@ -223,7 +223,7 @@ func startUnread(id string, err error) error {
 		return err
 	}
 	return fmt.Errorf("NATS has the start of %s, and its instance cannot be read: %w; `rondo wait %s` waits for it, "+
-		"and `--id %s` starts it once if you repeat the command", id, err, argument(id), argument(id))
+		"and `--id %s` starts it once if you repeat the command", id, err, positional(id), argument(id))
 }
 
 // decidedWithin is for how long the decision about a start is waited for if an orchestrator knows
@@ -232,7 +232,7 @@ const decidedWithin = 10 * time.Second
 
 // tellUndecided says why an orchestrator that has the code of a start does not decide it.
 func (c startCommands) tellUndecided(ctx context.Context, id string) {
-	why := "`rondo show " + argument(id) + "` tells more later"
+	why := "`rondo show " + positional(id) + "` tells more later"
 	if id == "" {
 		why = "`rondo list` tells later what there is"
 	} else if pending, ok := errors.AsType[notYet](c.notTakenUp(ctx, id, client.ErrNoInstance)); ok {
