@@ -19,15 +19,7 @@ import (
 // one replica. Its metadata has the former number, with which setup or a receiver ends the change
 // if this process is killed.
 func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) error {
-	steps := []jetstream.StreamConfig{want}
-	if have.Replicas > 1 && destination(have) != destination(want) {
-		single, other := have, want
-		single.Metadata = maps.Clone(want.Metadata)
-		single.Metadata[replicasKey] = strconv.Itoa(cmp.Or(want.Replicas, have.Replicas))
-		single.Replicas, other.Replicas, other.Metadata = 1, 1, single.Metadata
-		steps = []jetstream.StreamConfig{single, other, want}
-	}
-	for _, c := range steps {
+	for _, c := range stepsOf(have, want) {
 		err := s.r.askAgain(ctx, func(ctx context.Context) error {
 			_, err := s.r.js.UpdateStream(ctx, c)
 			return err
@@ -40,6 +32,20 @@ func (s *setup) update(ctx context.Context, have, want jetstream.StreamConfig) e
 		}
 	}
 	return nil
+}
+
+// stepsOf returns the configurations that a stream gets one after the other.
+func stepsOf(have, want jetstream.StreamConfig) []jetstream.StreamConfig {
+	if max(have.Replicas, want.Replicas) <= 1 || destination(have) == destination(want) {
+		return []jetstream.StreamConfig{want}
+	}
+	single, other := have, want
+	single.Metadata = maps.Clone(want.Metadata)
+	if n := max(have.Replicas, replicasBefore(have)); n > 1 {
+		single.Metadata[replicasKey] = strconv.Itoa(cmp.Or(want.Replicas, n))
+	}
+	single.Replicas, other.Replicas, other.Metadata = 1, 1, single.Metadata
+	return []jetstream.StreamConfig{single, other, want}
 }
 
 // settled waits until a stream has the wanted number of replicas.

@@ -234,9 +234,6 @@ func (in *inbox) dropDrained(ctx context.Context, partition int, there []lane) b
 
 // SetPartitions changes the number of partitions of the inbox. Stored messages stay in their
 // partitions, and are taken from there.
-//
-// First it notes in the stream that the number changes, so that no process removes consumers as
-// drained; then it makes the consumers; then messages may come into the partitions.
 func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 	if n < 1 || n > maxPartitions {
 		return fmt.Errorf("nats: %d partitions; want 1 to %d", n, maxPartitions)
@@ -246,10 +243,7 @@ func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 		return problem("look at stream "+in.names.inbox, err)
 	}
 	s := setup{r: in.resources, replicas: in.plan.config.Replicas}
-	if n > partitionsOf(inbox.CachedInfo().Config) {
-		s.beginChange(ctx, inbox, n)
-	}
-	for i := range n {
+	for i := range min(n, partitionsOf(inbox.CachedInfo().Config)) {
 		s.partition(ctx, inbox, i)
 	}
 	if len(s.errs) == 0 {
@@ -261,13 +255,22 @@ func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 	return problem("change the partitions", errors.Join(s.errs...))
 }
 
-// beginChange notes in the metadata of the inbox that it is about to have n partitions.
-func (s *setup) beginChange(ctx context.Context, inbox jetstream.Stream, n int) {
+// prepare prepares the inbox for more partitions, and reports whether it could. First it notes in
+// the stream that the number changes, so that no process removes consumers as drained; then it makes
+// the consumers; then messages may come into the partitions.
+func (s *setup) prepare(ctx context.Context, inbox jetstream.Stream, n int) bool {
 	have := inbox.CachedInfo().Config
 	c := have
 	c.Metadata = userMetadata(have.Metadata)
 	changing(c.Metadata, max(n, most(have)))
-	s.failed("stream "+c.Name, s.update(ctx, have, c))
+	before := len(s.errs)
+	if s.failed("stream "+c.Name, s.update(ctx, have, c)) {
+		return false
+	}
+	for i := range n {
+		s.partition(ctx, inbox, i)
+	}
+	return len(s.errs) == before
 }
 
 // changing notes in the metadata of the inbox when its number of partitions changes.

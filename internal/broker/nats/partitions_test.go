@@ -86,10 +86,29 @@ func TestARaisedPartitionKeepsItsConsumers(t *testing.T) {
 	}
 }
 
-// A process that looks at the partitions between the steps of [inbox.SetPartitions] must not remove
-// the consumers that it has made: it knows from the stream that the number changes.
+// A process that looks at the partitions between the steps of a change must not remove the
+// consumers that it has made: it knows from the stream that the number changes. Setup changes the
+// number as [inbox.SetPartitions] does.
 func TestPartitionsAreAnnounced(t *testing.T) {
 	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, b *Bus){
+		"SetPartitions": func(t *testing.T, b *Bus) { setPartitions(t, b, 6) },
+		"setup": func(t *testing.T, b *Bus) {
+			b.inbox.resources.partitions.Store(6)
+			b.inbox.there.Store(nil) // as for a process that connects
+			if err := b.Repair(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			announcesPartitions(t, change)
+		})
+	}
+}
+
+func announcesPartitions(t *testing.T, change func(t *testing.T, b *Bus)) {
 	connect := partitioned(t, time.Hour)
 	b := connect()
 	requests, err := b.inbox.nc.SubscribeSync("$JS.API.>")
@@ -99,28 +118,38 @@ func TestPartitionsAreAnnounced(t *testing.T) {
 	if err := b.inbox.nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	setPartitions(t, b, 6)
+	change(t, b)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
+	announced := false
+	made := make(map[string]bool) // consumers
 	for {
 		m, err := requests.NextMsgWithContext(ctx)
 		if err != nil {
 			t.Fatal("nothing is changed", err)
 		}
-		if strings.Contains(m.Subject, ".CONSUMER.CREATE.") {
-			t.Fatalf("%s is sent before the change is announced", m.Subject)
+		if _, consumer, ok := strings.Cut(m.Subject, ".CONSUMER.CREATE.RONDO."); ok {
+			if made[consumer] = true; !announced {
+				t.Fatalf("%s is sent before the change is announced", m.Subject)
+			}
 		}
-		if !strings.Contains(m.Subject, ".STREAM.UPDATE.") {
+		if !strings.HasSuffix(m.Subject, ".STREAM.UPDATE.RONDO") {
 			continue
 		}
 		var c jetstream.StreamConfig
 		if err := json.Unmarshal(m.Data, &c); err != nil {
 			t.Fatal(err)
 		}
+		if announced {
+			if partitionsOf(c) != 6 || len(made) != 4 {
+				t.Errorf("messages come into %d partitions after %v were made", partitionsOf(c), made)
+			}
+			break
+		}
 		if c.Metadata[mostKey] != "6" || partitionsOf(c) == 6 || b.inbox.plan.settled(c) {
 			t.Errorf("the announcement is %d partitions, %v", partitionsOf(c), c.Metadata)
 		}
-		break
+		announced = true
 	}
 	if c := infoOf(t, b); partitionsOf(c) != 6 || most(c) != 6 || b.inbox.plan.settled(c) {
 		t.Errorf("in the end there are %d partitions, %v", partitionsOf(c), c.Metadata)

@@ -417,6 +417,9 @@ func (s *setup) adjust(ctx context.Context, st jetstream.Stream, want jetstream.
 		s.failed(what, errors.New(strings.Join(differs, "; ")))
 		return st
 	}
+	if n := partitionsOf(want); n > partitionsOf(have) && !s.prepare(ctx, st, n) {
+		return nil
+	}
 	err := s.update(ctx, have, c)
 	if s.failed(what+" cannot be changed ("+strings.Join(differs, "; ")+")", err) {
 		return nil
