@@ -56,6 +56,7 @@ type hooks struct {
 func newConn(config Config) *conn {
 	c := &conn{names: namesOf(config.Prefix), log: config.Logger, timeout: config.Timeout}
 	c.denied.isAnswer = func(subject string) bool { return c.isDirectAnswer(subject) || !c.isOurs(subject) }
+	c.denied.isAPI = c.isAPI
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -452,8 +453,12 @@ func (c *conn) mayAnswer(m *nats.Msg) bool {
 // isOurs reports whether a subject is one of this system or of the servers. Elsewhere, a process
 // publishes only the responses to requests.
 func (c *conn) isOurs(subject string) bool {
-	return strings.HasPrefix(subject, c.names.prefix+".") || strings.HasPrefix(subject, "$") ||
-		c.api != "" && strings.HasPrefix(subject, c.api)
+	return strings.HasPrefix(subject, c.names.prefix+".") || c.isAPI(subject)
+}
+
+// isAPI reports whether a subject is one of the servers, such as those of the API of JetStream.
+func (c *conn) isAPI(subject string) bool {
+	return strings.HasPrefix(subject, "$") || c.api != "" && strings.HasPrefix(subject, c.api)
 }
 
 // mayAnswerDirect reports whether a direct delivery has a reply subject to which this process may

@@ -17,9 +17,11 @@ type denied struct {
 	waiting map[int]requester
 
 	isAnswer func(subject string) bool // whether a subject is one of an answer to another process
+	isAPI    func(subject string) bool // whether a subject is one of the API of JetStream
 }
 
-// requester waits for the response to a request on a subject; "" stands for several subjects.
+// requester waits for the response to a request on a subject; "" stands for several subjects of the
+// API of JetStream.
 type requester struct {
 	subject string
 	cancel  context.CancelCauseFunc
@@ -38,14 +40,14 @@ func (d *denied) note(err error) (subject string) {
 		}
 	}
 	for _, w := range d.waiting {
-		if w.subject == "" || w.subject == subject {
+		if w.subject == subject || w.subject == "" && d.isAPI(subject) || subject == "" {
 			w.cancel(err)
 		}
 	}
 	return subject
 }
 
-// during calls do, which ends early when the servers deny a permission.
+// during calls do, which ends early when the servers deny a request to the API of JetStream.
 func (d *denied) during(ctx context.Context, do func(context.Context) error) error {
 	return d.requesting(ctx, "", do)
 }

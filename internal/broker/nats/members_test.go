@@ -52,15 +52,29 @@ func TestAMemberThatIsNotStoredHasAFault(t *testing.T) {
 	none("NATS stores again")
 }
 
-// TestJoiningWithoutPermission: a user lacks a permission that joining needs. The orchestrator
-// learns which one, and does not take the silence for a broker that is slow.
-func TestJoiningWithoutPermission(t *testing.T) {
+// TestTakingWithoutPermission: a worker that may not ask for tasks learns it, and does not count as
+// ready while it receives none.
+func TestTakingWithoutPermission(t *testing.T) {
 	t.Parallel()
+	b := lacking(t, "$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS.*", "worker")
+	q, err := b.OpenTaskQueue(t.Context(), broker.TaskQueueName{Tag: "gpu", Activity: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const subject = "$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS."
+	if n, err := q.Take(t.Context(), 1, func(broker.Delivery) {}); n != 0 ||
+		!errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
+		t.Errorf("taking %d: %v", n, err)
+	}
+}
+
+// lacking connects a user that lacks a permission of the shipped configuration.
+func lacking(t *testing.T, subject, user string) *natsbroker.Bus {
+	t.Helper()
 	config, err := os.ReadFile(shipped + "one-circle-of-trust.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const subject = "$JS.API.STREAM.MSG.GET.KV_RONDO_MEMBERS"
 	lacks := filepath.Join(t.TempDir(), "nats.conf")
 	if err := os.WriteFile(lacks, []byte(strings.ReplaceAll(string(config), fmt.Sprintf("%q, ", subject), "")),
 		0o600); err != nil {
@@ -68,9 +82,16 @@ func TestJoiningWithoutPermission(t *testing.T) {
 	}
 	s := natstest.StartWith(t, embedded.Options{Config: lacks})
 	made(t, s, "setup", "rondo")
-	b := natstest.Connect(t, s, natsbroker.Config{
-		Login:       natsbroker.Login{User: "orchestrator", Password: "orchestrator"},
-		InboxPrefix: inboxOf("orchestrator"), Setup: natsbroker.Verify, Timeout: time.Hour})
+	return natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
+		InboxPrefix: inboxOf(user), Setup: natsbroker.Verify, Timeout: time.Hour})
+}
+
+// TestJoiningWithoutPermission: a user lacks a permission that joining needs. The orchestrator
+// learns which one, and does not take the silence for a broker that is slow.
+func TestJoiningWithoutPermission(t *testing.T) {
+	t.Parallel()
+	const subject = "$JS.API.STREAM.MSG.GET.KV_RONDO_MEMBERS"
+	b := lacking(t, subject, "orchestrator")
 	if _, err := b.Join(t.Context(), broker.Member{ID: "a"}); !errors.Is(err, nats.ErrPermissionViolation) ||
 		!strings.Contains(err.Error(), subject) {
 		t.Errorf("joining: %v", err)

@@ -39,7 +39,12 @@ func (c *conn) ask(stream, consumer, inbox string, r request) error {
 	if err != nil {
 		return err
 	}
-	return c.nc.PublishRequest(c.api+"CONSUMER.MSG.NEXT."+stream+"."+consumer, inbox, data)
+	return c.nc.PublishRequest(c.pullSubject(stream, consumer), inbox, data)
+}
+
+// pullSubject is the subject of the requests to a consumer.
+func (c *conn) pullSubject(stream, consumer string) string {
+	return c.api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
 // answer is a message of the broker that is parsed: the kind tells a message from a status.

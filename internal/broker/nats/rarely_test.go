@@ -61,6 +61,13 @@ func TestDeniedAnswersEndNoRequests(t *testing.T) {
 	if err != nil {
 		t.Errorf("an answer that was denied ends a request: %v", err)
 	}
+	err = c.denied.during(t.Context(), func(ctx context.Context) error {
+		deny("rondo.task-done.1-2.i")
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		t.Errorf("a message that was denied ends a request to the API: %v", err)
+	}
 	for _, subject := range []string{"$JS.API.STREAM.INFO.RONDO", "JS.hub.API.STREAM.INFO.RONDO"} {
 		err := c.denied.during(t.Context(), func(ctx context.Context) error {
 			deny(subject)

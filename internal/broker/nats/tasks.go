@@ -270,7 +270,14 @@ func (q *taskQueue) Take(ctx context.Context, n int, take func(broker.Delivery))
 		return 0, problem("take work from "+q.name, err)
 	}
 	t := taking{q: q, in: i, take: take, wanted: n, until: time.Now().Add(takeFor)}
-	clean, err := t.run(ctx)
+	clean := false
+	err = q.queues.denied.requesting(ctx, q.queues.pullSubject(q.queues.names.work, q.name),
+		func(ctx context.Context) (err error) {
+			if clean, err = t.run(ctx); err == nil {
+				err = context.Cause(ctx) // of a denial
+			}
+			return err
+		})
 	if clean {
 		q.keep(i)
 	} else {

@@ -30,7 +30,7 @@ func TestConnectionsToAFormerPrimaryAreClosed(t *testing.T) {
 	address := b.direct.Config().ConnString()
 	s := openStore(t, address, cockroach.Options{MaxConns: 1})
 	alter(" RESET default_transaction_read_only")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	if _, err := s.Commit(ctx, historytest.Batch(t, historytest.NewActor(b.id()).StartAndCall())); err != nil {
 		t.Error(err)
