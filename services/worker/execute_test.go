@@ -412,7 +412,8 @@ func TestResultsThatWaitForAPermissionHoldUpNoOthers(t *testing.T) {
 	var before sync.Map
 	refused := make(chan string, many)
 	b := &refusing{w.connect(), func(m events.Wire) error {
-		if denied.Load() && strings.HasPrefix(m.Subject, "rondo.task-done.") && strings.Contains(m.Subject, ".denied-") {
+		if denied.Load() && strings.HasPrefix(m.Subject, "rondo.task-done.") &&
+			strings.Contains(m.Subject, ".denied-") {
 			if _, again := before.LoadOrStore(m.Subject, true); !again {
 				refused <- m.Subject
 			}

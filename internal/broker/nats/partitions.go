@@ -256,8 +256,8 @@ func (in *inbox) SetPartitions(ctx context.Context, n int) error {
 }
 
 // prepare prepares the inbox for more partitions, and reports whether it could. First it notes in
-// the stream that the number changes, so that no process removes consumers as drained; then it makes
-// the consumers; then messages may come into the partitions.
+// the stream that the number changes, so that no process removes consumers as drained; then it
+// makes the consumers; then messages may come into the partitions.
 func (s *setup) prepare(ctx context.Context, inbox jetstream.Stream, n int) bool {
 	have := inbox.CachedInfo().Config
 	c := have
