@@ -165,15 +165,17 @@ func newBus(config Config) *Bus {
 		direct: &directTasks{conn: c, sender: sender, results: results}}
 	res.repairing = queues.forget
 	p := newPublisher(res, reader, sender, queues)
+	dead := &deadLetters{resources: res, reader: reader, publisher: p}
+	scheduled := &schedules{resources: res, reader: reader}
+	in := newInbox(res, reader, p, dead, scheduled, results)
 	c.hooks = hooks{broken: func() { p.lost(nats.ErrDisconnected) }, denied: func(subject string) {
 		p.deniedOn(subject)
 		results.deniedAnswer(subject)
+		in.receivers.deniedOn(subject)
 	}}
-	dead := &deadLetters{resources: res, reader: reader, publisher: p}
-	scheduled := &schedules{resources: res, reader: reader}
 	return &Bus{
 		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
-		inbox:   newInbox(res, reader, p, dead, scheduled, results),
+		inbox:   in,
 		members: newMembers(res), handovers: &handovers{c, reader}, leases: &leases{res}, keyValue: &keyValue{res},
 		notifications: &notifications{c}, requests: &requests{c},
 	}

@@ -1,11 +1,14 @@
 package natsbroker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +69,22 @@ func TestTakingWithoutPermission(t *testing.T) {
 		!errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
 		t.Errorf("taking %d: %v", n, err)
 	}
+}
+
+// TestReceivingWithoutPermission: the same for an orchestrator and its messages.
+func TestReceivingWithoutPermission(t *testing.T) {
+	t.Parallel()
+	b := lacking(t, "$JS.API.CONSUMER.MSG.NEXT.RONDO.*", "orchestrator")
+	ctx, cancel := context.WithCancel(t.Context())
+	var receiving sync.WaitGroup
+	receiving.Go(func() { _ = b.Receive(ctx, 0, func(broker.Delivery) {}) })
+	defer receiving.Wait()
+	defer cancel()
+	natstest.Eventually(t, "it is a flaw that the user may not ask for messages", func() bool {
+		return slices.ContainsFunc(b.Flaws(), func(f broker.Flaw) bool {
+			return f.Harmful && strings.HasPrefix(f.Part, "consumer RONDO/") && strings.Contains(f.Problem, "does not let")
+		})
+	})
 }
 
 // lacking connects a user that lacks a permission of the shipped configuration.

@@ -36,6 +36,8 @@ type receiver struct {
 	aside  []*waiting // messages that arrived while it resyncs
 	line   uint64     // the connection that it listens to, as the number of reconnects
 	handed uint64     // deliveries of the consumer to all receivers, as far as this one knows
+
+	mayNotAsk bool // the servers have denied the last request for messages
 }
 
 func newReceiver(c *conn, l lane, partition int, ackWait time.Duration, reader reader, store *laterStore) *receiver {
@@ -107,6 +109,7 @@ func (r *receiver) hear(m *nats.Msg) {
 	line := r.nc.Stats().Reconnects
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.mayNotAsk = false
 	if line != r.line { // it may be for a request from before the connection broke
 		r.apply(lineChanged)
 	}

@@ -340,6 +340,40 @@ func (s *receivers) add(r *receiver) (remove func()) {
 	}
 }
 
+// deniedOn notes that this user may not publish on a subject: if a receiver asks for messages on it,
+// the servers do not answer.
+func (s *receivers) deniedOn(subject string) {
+	s.each(func(r *receiver) {
+		if subject == r.pullSubject(r.names.inbox, r.consumer) {
+			r.mayNotAsk = true
+		}
+	})
+}
+
+// mayNotAsk lists the consumers from which this user may not ask for messages.
+func (s *receivers) mayNotAsk() (consumers []string) {
+	s.each(func(r *receiver) {
+		if r.mayNotAsk {
+			consumers = append(consumers, r.consumer)
+		}
+	})
+	slices.Sort(consumers)
+	return consumers
+}
+
+// each calls f for each receiver, with its lock.
+func (s *receivers) each(f func(*receiver)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, lanes := range s.all {
+		for _, r := range lanes {
+			r.mu.Lock()
+			f(r)
+			r.mu.Unlock()
+		}
+	}
+}
+
 // of returns the receivers of a partition, nil if one is missing.
 func (s *receivers) of(partition int) []*receiver {
 	s.mu.Lock()

@@ -96,6 +96,11 @@ func (in *inbox) Flaws() (out []broker.Flaw) {
 			out = append(out, f.Flaw)
 		}
 	}
+	for _, consumer := range in.receivers.mayNotAsk() {
+		out = append(out, broker.Flaw{Part: "consumer " + in.names.inbox + "/" + consumer,
+			Problem: "NATS does not let this user ask for its messages",
+			Remedy:  "give the user the permissions of deploy/nats", Harmful: true})
+	}
 	return out
 }
 
