@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,8 +45,8 @@ func TestForwardedMessagesAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBackground()
 			answers, nacked := make(chan error), make(chan time.Duration, maxPassing+more)
-			h := &handovers{broker: slowHandovers{answers: answers}, background: b, log: slog.New(slog.DiscardHandler),
-				waiting: make(map[string][]handover)}
+			h := &handovers{broker: slowHandovers{answers: answers}, returned: newReturned(), background: b,
+				log: slog.New(slog.DiscardHandler), waiting: make(map[string][]handover)}
 			body := make([]byte, test.size)
 			send := func(n int) bool {
 				return h.handOver("other", &item{message: events.Message{Instance: fmt.Sprint(n % test.instances)},
@@ -85,4 +86,72 @@ func TestForwardedMessagesAreBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAForwardedMessageKeepsItsCount: a quarantined message is forwarded because this process lacks
+// its code. The attempts of the other process, which the message may have killed, stay counted, and
+// the message is forwarded when the count is stored. An attempt that the other process refuses is
+// no redelivery that counts.
+func TestAForwardedMessageKeepsItsCount(t *testing.T) {
+	kv := &countingKV{value: "3", stored: make(chan struct{})}
+	b, returned := newBackground(), newReturned()
+	q := newQuarantine(kv, time.Hour, texts{}, b, slog.New(slog.DiscardHandler))
+	answers, nacked := make(chan error), make(chan time.Duration, 1)
+	h := &handovers{broker: slowHandovers{answers: answers}, returned: returned, background: b,
+		log: slog.New(slog.DiscardHandler), waiting: make(map[string][]handover)}
+	i := &item{quarantined: true, delivery: broker.Delivery{Sequence: 1, StoredAt: time.Unix(1, 0),
+		Hold: forwardedHold{nacked: nacked}}}
+	q.add(i)
+	ctx, cancel := context.WithCancel(t.Context())
+	tried := make(chan int, 1)
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		q.run(ctx, func(_ context.Context, i *item) *item { return i },
+			func(_ context.Context, _ *item, n int) { tried <- n })
+	})
+	if n := <-tried; n != 4 {
+		t.Errorf("it is attempt %d, want 4", n)
+	}
+	i.toOther()
+	q.settled(i)
+	h.handOver("other", i, time.Second)
+	select {
+	case answers <- nil:
+		t.Error("it is forwarded before its count is stored")
+	case kv.stored <- struct{}{}:
+	}
+	answers <- errors.New("refused")
+	<-nacked
+	cancel()
+	runs.Wait()
+	b.running.Wait()
+	if kv.value != "3" {
+		t.Errorf("the count is %s after it was forwarded, want 3", kv.value)
+	}
+	if len(returned.known) != 1 {
+		t.Error("that it was nacked is not known")
+	}
+}
+
+// countingKV keeps one value. Each write after the first waits until it may be stored.
+type countingKV struct {
+	broker.KV
+	value  string
+	begun  bool
+	stored chan struct{}
+}
+
+func (kv *countingKV) Get(context.Context, string) ([]byte, error) { return []byte(kv.value), nil }
+
+func (kv *countingKV) Put(_ context.Context, _ string, value []byte, _ time.Duration) error {
+	if kv.begun {
+		<-kv.stored
+	}
+	kv.begun, kv.value = true, string(value)
+	return nil
+}
+
+func (kv *countingKV) Delete(context.Context, string) error {
+	kv.value = "deleted"
+	return nil
 }

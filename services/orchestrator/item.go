@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -21,13 +22,30 @@ type item struct {
 	blocked     bool // quarantined, and its turn has not come
 	settled     bool // quarantined, and settled; the lock of the quarantine guards it
 	counted     bool // the attempt is counted against it
-	doubtful    bool // a commit of unknown outcome may have taken it
-	void        bool // the broker has lost it, and counts from one again: settling it would settle another one
-	arrived     time.Time
-	extended    time.Time
-	starts      <-chan struct{} // of a start, which takes room from others: the semaphore to release
-	watermark   *watermark      // an answer about an instance, and no message
-	aside       bool            // it waits for the watermark of the instance
+	// passed is closed, by pass, when the count of attempts is what it was before this one. It is
+	// nil unless the message is quarantined, and another orchestrator is to try it.
+	passed    <-chan struct{}
+	pass      func()
+	doubtful  bool // a commit of unknown outcome may have taken it
+	void      bool // the broker has lost it, and counts from one again: settling it would settle another one
+	arrived   time.Time
+	extended  time.Time
+	starts    <-chan struct{} // of a start, which takes room from others: the semaphore to release
+	watermark *watermark      // an answer about an instance, and no message
+	aside     bool            // it waits for the watermark of the instance
+}
+
+// toOther notes that another orchestrator is to try a quarantined message, and countIsBack that its
+// count of attempts is what it was before this one.
+func (i *item) toOther() {
+	passed := make(chan struct{})
+	i.passed, i.pass = passed, sync.OnceFunc(func() { close(passed) })
+}
+
+func (i *item) countIsBack() {
+	if i.pass != nil {
+		i.pass()
+	}
 }
 
 // moment is the place of the message in time: see [round.Delivery].

@@ -170,8 +170,8 @@ func (o *Orchestrator) newPipeline() {
 	waker := &waker{broker: o.broker, prefix: prefix, background: o.background, log: o.log}
 	held := newHeldMessages(c.Memory.MaxMessages, c.Memory.MaxMessageBytes)
 	settler := &settler{held: held, quarantine: o.quarantine, returned: returned, members: o.own,
-		handovers: &handovers{broker: o.broker, background: o.background, metrics: c.Metrics.Messages(),
-			log: o.log, waiting: make(map[string][]handover)},
+		handovers: &handovers{broker: o.broker, returned: returned, background: o.background,
+			metrics: c.Metrics.Messages(), log: o.log, waiting: make(map[string][]handover)},
 		dead: dead, calls: calls, notifier: &notifier{broker: o.broker, log: o.log}, texts: texts,
 		metrics: c.Metrics.Messages(), log: o.log}
 	o.loop = &loop{

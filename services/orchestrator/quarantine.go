@@ -186,22 +186,33 @@ func (s *quarantine) attempts(ctx context.Context, i *item) int {
 	return n
 }
 
-// settled lets the next message be decided: the process has survived this one.
+// settled lets the next message be decided: the process has survived this one. Of a message that
+// another orchestrator is to try, only this attempt no longer counts: the earlier ones may have
+// killed the other one.
 func (s *quarantine) settled(i *item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.known[i] - 1
 	i.settled = true
 	delete(s.known, i)
-	if s.current != i {
-		return
+	current := s.current == i
+	if current {
+		s.current = nil
+		s.free.Set()
 	}
-	s.current = nil
-	s.free.Set()
-	if i.counted {
+	if !current || i.counted {
+		i.countIsBack()
 		return
 	}
 	s.background.do(func(ctx context.Context) {
-		if err := s.kv.Delete(ctx, attemptsKey(i.delivery)); err != nil {
+		defer i.countIsBack()
+		var err error
+		if i.passed != nil && before > 0 {
+			err = s.store(ctx, i, before)
+		} else {
+			err = s.kv.Delete(ctx, attemptsKey(i.delivery))
+		}
+		if err != nil {
 			s.log.Debug("a count of attempts was not removed", "instance", i.message.Instance, "error", err)
 		}
 	})

@@ -131,6 +131,9 @@ func (s *settler) giveAway(e *entry, i *item, r round.Receipt) {
 	if r.Reason == round.CannotRead {
 		s.quarantine.count(i, r.Detail)
 	}
+	if i.quarantined && (r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine) {
+		i.toOther()
+	}
 	s.release(i)
 	if r.Reason == round.NotKnownHere || r.Reason == round.NewerEngine {
 		e.logger(s.log).Debug("a message cannot be taken here", "reason", r.Reason, "detail", r.Detail)
@@ -185,6 +188,7 @@ func (s *settler) countAgainst(taken []*item, why string, most int) (rest []*ite
 // that they stay in their order.
 type handovers struct {
 	broker     broker.Handovers
+	returned   *returned
 	background *background
 	metrics    *telemetry.MessageMetrics
 	log        *slog.Logger
@@ -247,6 +251,7 @@ func (h *handovers) run(id string) {
 				h.log.Debug("messages nacked: one could not be handed over", "instance", id, "to", x.to,
 					"subject", x.item.delivery.Subject, "error", err)
 				for _, x := range all[n:] {
+					h.returned.note(x.item.delivery, x.otherwise)
 					x.item.delivery.Hold.Nak(x.otherwise)
 				}
 				h.forwarded(all[n:]...)
@@ -260,6 +265,13 @@ func (h *handovers) run(id string) {
 func (h *handovers) one(x handover) error {
 	ctx, cancel := context.WithTimeout(h.background.lifetime, asideFor)
 	defer cancel()
+	if x.item.passed != nil { // the other orchestrator goes on with the count
+		select {
+		case <-x.item.passed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	err := h.broker.Handover(ctx, x.to, x.item.delivery)
 	h.metrics.HandedOver(err == nil)
 	return err

@@ -56,7 +56,9 @@ type hooks struct {
 func newConn(config Config) *conn {
 	c := &conn{names: namesOf(config.Prefix), log: config.Logger, timeout: config.Timeout}
 	c.denied.isAnswer = func(subject string) bool { return c.isDirectAnswer(subject) || !c.isOurs(subject) }
-	c.denied.isAPI = c.isAPI
+	c.denied.isAPI = func(subject string) bool { // one request asks for messages of one consumer
+		return c.isAPI(subject) && !strings.HasPrefix(subject, c.api+pullWord)
+	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }

@@ -17,7 +17,7 @@ type denied struct {
 	waiting map[int]requester
 
 	isAnswer func(subject string) bool // whether a subject is one of an answer to another process
-	isAPI    func(subject string) bool // whether a subject is one of the API of JetStream
+	isAPI    func(subject string) bool // whether a subject is one of the API, without those of pull requests
 }
 
 // requester waits for the response to a request on a subject; "" stands for several subjects of the

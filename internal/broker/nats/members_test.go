@@ -77,12 +77,17 @@ func TestReceivingWithoutPermission(t *testing.T) {
 	b := lacking(t, "$JS.API.CONSUMER.MSG.NEXT.RONDO.*", "orchestrator")
 	ctx, cancel := context.WithCancel(t.Context())
 	var receiving sync.WaitGroup
-	receiving.Go(func() { _ = b.Receive(ctx, 0, func(broker.Delivery) {}) })
+	receiving.Go(func() {
+		if err := b.Receive(ctx, 0, func(broker.Delivery) {}); err != nil {
+			t.Errorf("receiving ends: %v", err)
+		}
+	})
 	defer receiving.Wait()
 	defer cancel()
 	natstest.Eventually(t, "it is a flaw that the user may not ask for messages", func() bool {
 		return slices.ContainsFunc(b.Flaws(), func(f broker.Flaw) bool {
-			return f.Harmful && strings.HasPrefix(f.Part, "consumer RONDO/") && strings.Contains(f.Problem, "does not let")
+			return f.Harmful && strings.HasPrefix(f.Part, "consumer RONDO/") &&
+				strings.Contains(f.Problem, "does not let")
 		})
 	})
 }

@@ -42,9 +42,12 @@ func (c *conn) ask(stream, consumer, inbox string, r request) error {
 	return c.nc.PublishRequest(c.pullSubject(stream, consumer), inbox, data)
 }
 
+// pullWord begins the subjects of the requests to consumers, behind the prefix of the API.
+const pullWord = "CONSUMER.MSG.NEXT."
+
 // pullSubject is the subject of the requests to a consumer.
 func (c *conn) pullSubject(stream, consumer string) string {
-	return c.api + "CONSUMER.MSG.NEXT." + stream + "." + consumer
+	return c.api + pullWord + stream + "." + consumer
 }
 
 // answer is a message of the broker that is parsed: the kind tells a message from a status.

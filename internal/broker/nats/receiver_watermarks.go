@@ -340,8 +340,8 @@ func (s *receivers) add(r *receiver) (remove func()) {
 	}
 }
 
-// deniedOn notes that this user may not publish on a subject: if a receiver asks for messages on it,
-// the servers do not answer.
+// deniedOn notes that this user may not publish on a subject: if a receiver asks for messages on
+// it, the servers do not answer.
 func (s *receivers) deniedOn(subject string) {
 	s.each(func(r *receiver) {
 		if subject == r.pullSubject(r.names.inbox, r.consumer) {
