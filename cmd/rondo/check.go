@@ -212,6 +212,9 @@ func (k *checking) belongTogether(ctx context.Context, store history.Systems, b 
 	if b == nil {
 		return nil
 	}
+	if err := b.SeesStreams(); err != nil {
+		return err
+	}
 	err := identity.Check(ctx, store, b)
 	if identity.IsMismatch(err) {
 		return fmt.Errorf("database %s, NATS %s with prefix %s: %w", k.at, k.server, b.Prefix(), err)

@@ -60,7 +60,7 @@ When the cause is mended, they can be sent once more.`,
 	var after uint64
 	var limit int
 	listing := func(cmd *cobra.Command) error {
-		return c.connected(cmd, patience, func(ctx context.Context) error { return c.listLetters(ctx, after, limit) })
+		return c.seeing(cmd, patience, func(ctx context.Context) error { return c.listLetters(ctx, after, limit) })
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -180,7 +180,7 @@ func (c letterCommands) oneLetter(name, short string, do func(context.Context, u
 		if len(n) > 1 {
 			return misuse("%q is too much: one at a time", args[1])
 		}
-		return c.connected(cmd, patience, func(ctx context.Context) error { return do(ctx, n[0]) })
+		return c.seeing(cmd, patience, func(ctx context.Context) error { return do(ctx, n[0]) })
 	}}
 }
 
@@ -190,7 +190,7 @@ func (c letterCommands) manyLetters(name, short, said string, do func(context.Co
 		if err != nil {
 			return err
 		}
-		return c.connected(cmd, patience, func(ctx context.Context) error {
+		return c.seeing(cmd, patience, func(ctx context.Context) error {
 			for _, n := range all {
 				if err := do(ctx, n); err != nil {
 					return err

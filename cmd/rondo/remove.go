@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,8 @@ said then, otherwise it only tells how many there are.`,
 		switch {
 		case len(args) == 0 && !bulk:
 			return misuse("which instances? Name them, or say with --ended-before or --status which ones are meant")
+		case slices.ContainsFunc(want.Statuses, func(s client.Status) bool { return !s.Ended() }):
+			return misuse("filters stand for instances that have ended; name those that have not, and say --force")
 		case len(args) == 0 && how != (client.DeleteOptions{}):
 			return misuse("--force, --alone and --children are for instances that are named")
 		}

@@ -48,7 +48,7 @@ func (c scheduleCommands) schedules() *cobra.Command {
 }
 
 func (c scheduleCommands) listSchedules(cmd *cobra.Command) error {
-	return c.connected(cmd, patience, func(ctx context.Context) error {
+	return c.seeing(cmd, patience, func(ctx context.Context) error {
 		all, err := client.Collect(c.client.Schedules().All(ctx))
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (c scheduleCommands) showSchedule() *cobra.Command {
 	return &cobra.Command{
 		Use: "show SCHEDULE", Short: "Show one, with when it starts something next", Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, patience, func(ctx context.Context) error {
+			return c.seeing(cmd, patience, func(ctx context.Context) error {
 				s, err := c.client.Schedules().Get(ctx, args[0])
 				if err != nil {
 					return err
@@ -169,7 +169,7 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		if err := s.Check(); err != nil {
 			return usageError{err}
 		}
-		return c.connected(cmd, patience, func(ctx context.Context) error {
+		return c.seeing(cmd, patience, func(ctx context.Context) error {
 			if !unchecked {
 				if err := c.checkStart(ctx, s); err != nil {
 					return err
@@ -227,7 +227,7 @@ func (c scheduleCommands) changeSchedule(name, short, said string,
 	return &cobra.Command{
 		Use: name + " SCHEDULE", Short: short, Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, patience, func(ctx context.Context) error {
+			return c.seeing(cmd, patience, func(ctx context.Context) error {
 				if err := do(c.client.Schedules(), ctx, args[0]); err != nil {
 					return err
 				}

@@ -161,6 +161,17 @@ func brokerConfig(c *app.Config) natsbroker.Config {
 	return settings.Broker(settings.NATS(c.NATS), settings.Streams(c.Streams))
 }
 
+// seeing is connected for a command that looks into the streams itself. Without streams, it would
+// find nothing in them, which is no answer to a wrong --prefix.
+func (c *cli) seeing(cmd *cobra.Command, usual time.Duration, do func(ctx context.Context) error) error {
+	return c.connected(cmd, usual, func(ctx context.Context) error {
+		if err := c.bus.SeesStreams(); err != nil {
+			return err
+		}
+		return do(ctx)
+	})
+}
+
 // connected connects, and does something with the client within the time that it may take.
 func (c *cli) connected(cmd *cobra.Command, usual time.Duration, do func(ctx context.Context) error) error {
 	config, r, err := c.settings.config(cmd)

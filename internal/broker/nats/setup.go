@@ -136,6 +136,15 @@ func checkVersion(version string) (good bool, err error) {
 	return semver.Compare("v"+version, "v"+goodVersion) >= 0, nil
 }
 
+// SeesStreams returns [broker.ErrNoStream] if this user saw none of the streams when it connected:
+// there are none with its prefix, or it may look at none.
+func (r *resources) SeesStreams() error {
+	if t := r.there.Load(); t.inbox == nil && t.later == nil && t.work == nil && t.dead == nil {
+		return problem("look at stream "+r.names.inbox, broker.ErrNoStream)
+	}
+	return nil
+}
+
 // use finds the streams and buckets that this connection may see.
 func (r *resources) use(ctx context.Context) {
 	var is there
