@@ -43,3 +43,14 @@ func TestAServerThatCancelsACommit(t *testing.T) {
 		}
 	}
 }
+
+// TestAServerThatEndsATransaction shows that transaction_timeout of PostgreSQL 17, which ends the
+// connection, is tried again, and that the outcome is not known if it comes during a commit.
+func TestAServerThatEndsATransaction(t *testing.T) {
+	ended := &pgconn.PgError{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "25P04"}
+	for in, want := range map[flavour]history.Class{postgres: history.Ambiguous, noCommit: history.Retry} {
+		if c := class(ended, in); c != want {
+			t.Errorf("a commit in flight in %d: %v, want %v", in, c, want)
+		}
+	}
+}

@@ -30,6 +30,7 @@ var states = map[string]history.Class{
 	"57P05":  history.Retry,   // idle_session_timeout
 	readOnly: history.Retry,   // a standby that has not taken over yet, or that was the primary
 	"25P03":  history.Retry,   // idle_in_transaction_session_timeout
+	"25P04":  history.Retry,   // transaction_timeout, of PostgreSQL 17
 	"26000":  history.Retry,   // invalid_sql_statement_name: a prepared statement that a proxy has lost
 	"08":     history.Retry,   // connection exceptions; during a commit they are ambiguous
 	"53":     history.Retry,   // insufficient resources: disk, memory, connections
@@ -115,7 +116,7 @@ const readOnly = "25006"
 // endsConnection reports whether an error may come instead of the answer to a commit that has
 // happened.
 func endsConnection(code string) bool {
-	return code[:2] == "08" || code == "57P01" || code == "57P02"
+	return code[:2] == "08" || code == "57P01" || code == "57P02" || code == "25P04"
 }
 
 // isLost reports whether the connection was lost, or given up because time ran out.
