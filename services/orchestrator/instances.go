@@ -76,8 +76,8 @@ func (e *entry) knownUntil() time.Time {
 	if until.IsZero() {
 		until = time.Unix(0, 0) // the zero time would stand for no watermark
 	}
-	for _, i := range e.waiting {
-		if at := i.moment(); !at.IsZero() && at.Before(until) {
+	for _, at := range moments(e.waiting) { // as they are sorted by: see inOrder
+		if !at.IsZero() && at.Before(until) {
 			until = at
 		}
 	}

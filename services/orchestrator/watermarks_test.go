@@ -102,3 +102,36 @@ func TestTheAckWaitOfMessagesAsideIsNotExtended(t *testing.T) {
 		t.Error("the ack wait of messages is not extended after they were brought back")
 	}
 }
+
+// TestNoTimerWaitsForAMessageBehindIt: what waits behind a timer keeps its watermark from rising
+// only if it is older, and then it would not be behind. Otherwise the two would wait for each other
+// for ever: a result that was delivered directly, which has the sequence of no stored message, and
+// a message that a server with a slow clock has stored.
+func TestNoTimerWaitsForAMessageBehindIt(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	stored := func(place uint64, s int64) *item {
+		return &item{delivery: broker.Delivery{Sequence: place, StoredAt: at(s), Hold: new(countedHold)}}
+	}
+	timer := stored(1, 1)
+	timer.message.Content = &events.TimerDue{Due: at(4)}
+	timer.quarantined = true
+	direct := stored(1<<62, 3)
+	direct.delivery.Direct = true
+	for name, x := range map[string]struct {
+		behind []*item
+		first  *item
+	}{
+		"a clock set back": {[]*item{stored(2, 5), stored(3, 2)}, timer},
+		"a direct result":  {[]*item{stored(2, 5), direct}, direct},
+	} {
+		e := &entry{waiting: append([]*item{timer}, x.behind...), watermark: at(4)}
+		inOrder(e.waiting)
+		e.takeMessages(10)
+		if e.taken[0] != x.first {
+			t.Errorf("%s: the first is %+v", name, e.taken[0].delivery)
+		}
+		if until := e.knownUntil(); e.taken[0] == timer && until.Before(at(4)) {
+			t.Errorf("%s: all messages are known until %v, when the timer is due at %v", name, until, at(4))
+		}
+	}
+}

@@ -87,7 +87,6 @@ func (w *taskQueue) Offer(name string, take func(broker.Delivery) bool) (stop fu
 func (o *offer) receive(w events.Wire, arrives func(error)) {
 	h := &passedHold{directHold{c: o.c, what: w.Subject, arrives: arrives}, time.Now()}
 	d := o.c.deliver(w, h)
-	d.Direct = true
 	if !o.take(d) {
 		h.settle("refuse", errBusy)
 		return
@@ -105,7 +104,8 @@ func (c *link) deliver(w events.Wire, h broker.Hold) broker.Delivery {
 	c.b.directs++
 	return broker.Delivery{
 		Subject: w.Subject, Header: maps.Clone(w.Header), Body: w.Body, Sequence: firstDirect + c.b.directs,
-		NumDelivered: 1, StoredAt: time.Now(), Hold: h, Partition: partitionOf(instanceOf(w.Subject), c.b.partitions),
+		Direct: true, NumDelivered: 1, StoredAt: time.Now(), Hold: h,
+		Partition: partitionOf(instanceOf(w.Subject), c.b.partitions),
 	}
 }
 

@@ -141,7 +141,8 @@ func (k *directResults) take(w events.Wire, now time.Time, h answered) {
 		h.say(outcomeNotHere)
 		return
 	}
-	d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, NumDelivered: 1, StoredAt: now, Hold: h}
+	d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Direct: true, NumDelivered: 1,
+		StoredAt: now, Hold: h}
 	partition := k.partitionOf(lastWord(d.Subject))
 	k.mu.Lock()
 	take := k.takers[partition]

@@ -161,7 +161,7 @@ func (w *directRoutes) wantShort(taken, passed uint64) {
 	}
 }
 
-func isDirect(d broker.Delivery) bool { return d.Sequence >= natsbroker.FirstDirect }
+func isDirect(d broker.Delivery) bool { return d.Direct && d.Sequence >= natsbroker.FirstDirect }
 
 func TestResultsAreDeliveredDirectly(t *testing.T) {
 	t.Parallel()
