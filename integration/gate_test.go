@@ -385,7 +385,7 @@ func (l *line) written(p []byte) {
 }
 
 // wire is one connection. It sees the adapter's own messages: the adapter nacks a timer that the
-// broker delivers a little early, with a delay until it is due.
+// broker delivers a little early, with a delay until it is due, and forwards timers that are due.
 type wire struct {
 	net.Conn
 	l *line
@@ -394,24 +394,30 @@ type wire struct {
 var givesBack = []byte(`-NAK {"delay": `)
 
 func (w *wire) Write(p []byte) (int, error) {
-	if at := goesBack(p); at >= 0 {
-		begin := max(bytes.LastIndex(p[:at], []byte("PUB ")), 0)
-		if w.l.g.wants("before", "delay") && begin > 0 {
-			if _, err := w.Conn.Write(p[:begin]); err != nil {
+	for _, x := range []struct {
+		call  string
+		begin int
+	}{{"delay", goesBack(p)}, {"forward", bytes.Index(p, []byte("HPUB rondo.timer-due."))}} {
+		if x.begin < 0 {
+			continue
+		}
+		if w.l.g.wants("before", x.call) && x.begin > 0 {
+			if _, err := w.Conn.Write(p[:x.begin]); err != nil {
 				return 0, err
 			}
 		}
-		if err := w.l.g.pass("before", "delay"); err != nil {
+		if err := w.l.g.pass("before", x.call); err != nil {
 			return 0, err
 		}
-		defer func() { _ = w.l.g.pass("after", "delay") }()
+		defer func() { _ = w.l.g.pass("after", x.call) }()
 	}
 	n, err := w.Conn.Write(p)
 	w.l.written(p)
 	return n, err
 }
 
-// goesBack finds the place of a nack with a delay of at least a millisecond; -1 if there is none.
+// goesBack finds where the publishing of a nack begins with a delay of at least a millisecond; -1
+// if there is none.
 func goesBack(p []byte) int {
 	at := bytes.Index(p, givesBack)
 	if at < 0 {
@@ -421,7 +427,7 @@ func goesBack(p []byte) int {
 	if n, err := strconv.ParseInt(string(number), 10, 64); err != nil || time.Duration(n) < time.Millisecond {
 		return -1
 	}
-	return at
+	return max(bytes.LastIndex(p[:at], []byte("PUB ")), 0)
 }
 
 // ---- The store.

@@ -109,7 +109,7 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 			return sum, err
 		}),
 		number("timer", func(ctx *orchestration.Context, n int) (int, error) {
-			if err := ctx.Sleep(1700 * time.Millisecond); err != nil { // longer than a timer that is published at once
+			if err := ctx.Sleep(2500 * time.Millisecond); err != nil { // longer than a timer that is published at once
 				return 0, err
 			}
 			return shapeDouble.Call(ctx, n)

@@ -42,6 +42,9 @@ const (
 	forwardAtOnce = 500
 	// forwardAgain is the pause after an error.
 	forwardAgain = time.Second
+	// forwardGrace is how long messages that are delivered already are still forwarded when the
+	// forwarding ends.
+	forwardGrace = time.Second
 
 	// headerNotBefore is the earliest time to process a message.
 	headerNotBefore = "Rondo-Not-Before"
@@ -168,16 +171,22 @@ func (f *forwarder) forwardUntilBroken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Messages that are delivered already are forwarded, too: no other process would get them
-	// before their ack wait ends.
-	defer context.AfterFunc(ctx, all.Drain)()
+	// Messages that are delivered already are forwarded, too, or nacked: no other process would get
+	// them before their ack wait ends. NATS may not store or answer anything now, and an
+	// orchestrator that shuts down waits for the end.
+	grace, over := context.WithCancel(f.ctx)
+	defer over()
+	defer context.AfterFunc(ctx, func() {
+		all.Drain()
+		time.AfterFunc(forwardGrace, over)
+	})()
 	defer all.Stop()
 	came := make(chan jetstream.Msg, forwardAtOnce)
 	var broken error
 	go func() {
 		defer close(came)
 		for {
-			m, err := all.Next()
+			m, err := all.Next(jetstream.NextContext(grace))
 			if err != nil {
 				broken = err
 				return
@@ -190,9 +199,13 @@ func (f *forwarder) forwardUntilBroken(ctx context.Context) error {
 		for len(batch) < forwardAtOnce && len(came) > 0 {
 			batch = append(batch, <-came)
 		}
-		if err := f.forwardBatch(f.ctx, batch); err != nil {
+		if err := f.forwardBatch(grace, batch); err != nil {
 			all.Stop()
-			for range came { // NATS redelivers them
+			for _, m := range batch {
+				_ = m.NakWithDelay(forwardAgain) // without the connection, NATS redelivers it after the ack wait
+			}
+			for m := range came {
+				_ = m.NakWithDelay(forwardAgain)
 			}
 			return err
 		}
