@@ -68,9 +68,15 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 IN_MEMORY = TMPDIR=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/rondo-XXXXXX); export TMPDIR; chmod 1777 "$$TMPDIR"; \
 	trap 'rm -rf "$$TMPDIR" || :' EXIT
 
-# The tests of this package run whole systems, many at once, and wait most of the time: they have a go test of their own.
+# The tests of these packages run whole systems, many at once, and wait most of the time: they have a go test of their own.
 MODULE := github.com/rondo-run/rondo
 SYSTEMS := $(MODULE)/integration
+SERVERS := $(MODULE)/internal/broker/nats
+# The race detector multiplies the CPU time of the NATS servers in these tests by four. In `make test` it watches those in which the most
+# different goroutines meet, and `make test-all` runs all of them with it.
+WATCHED := Conformance$$|EverythingTwice|Shutdown|PartitionsMove|PartitionCount|RollingRestart|Checker|LostBroker|StepsMove|SecondCommit
+WATCHED := $(WATCHED)|BesideOthers|OneBusyInstance|SessionsStay|InAnyOrder|Reaches|HeartbeatTimeout|StreamIsMadeAgain|Unregistered
+WATCHED := $(WATCHED)|Direct|Bundle|Order|Receive|Handover|Connection|Loses|Due|GoesOn|Repaired|Watermark|Results
 # The tests of these packages start servers, databases or processes, or wait for time to pass: `make quick` leaves them out.
 SLOW := integration(/.*)?|cmd/rondo|internal/broker/(nats|brokersim|embedded)|internal/(natstest|pgfault|pgtest|tidy)|pkg/(app|client)|pkg/history/(cockroach|sqlite)|services/(jobs|worker)|examples/polyglot
 # `make test` runs these without the race detector: no goroutines meet in them, or, as in the stores, those of the services do, which it runs
@@ -107,11 +113,12 @@ test: databases gate ## run tests of each kind at a small size, with the race de
 	@test -n "$(RACE)" || echo "RACE DETECTOR: off, because there is no C compiler here; install gcc to have it"
 	@echo "TESTS: a line for each package, when it has ended; the first ones come when they are compiled"
 	@$(IN_MEMORY); packages=$$($(GO) list $(PACKAGES)); \
-	alone=$$(grep -xE '$(MODULE)/($(ALONE))' <<<"$$packages" || :); systems=$$(grep -x '$(SYSTEMS)' <<<"$$packages" || :); \
-	others=$$(grep -vxE '$(SYSTEMS)|$(MODULE)/($(ALONE))' <<<"$$packages" || :); \
+	alone=$$(grep -xE '$(MODULE)/($(ALONE))' <<<"$$packages" || :); systems=$$(grep -xE '$(SYSTEMS)|$(SERVERS)' <<<"$$packages" || :); \
+	others=$$(grep -vxE '$(SYSTEMS)|$(SERVERS)|$(MODULE)/($(ALONE))' <<<"$$packages" || :); \
 	commands=(); common='-short -vet=off -timeout 80m $(TESTFLAGS)'; race='$(if $(RACE),,$(PLAIN)) $(GO) test $(RACE)'; \
 	add() { [ -z "$$2" ] || commands+=("$$1 $$common $$(tr '\n' ' ' <<<"$$2")"); }; \
-	add "$$race" "$$systems"; add "$$race -p 2" "$$others"; add "$(PLAIN) $(GO) test -p 2" "$$alone"; \
+	add "$$race -p 2 -run $(WATCHED)" "$$systems"; add "$(PLAIN) $(GO) test -p 2 -skip $(WATCHED)" "$$systems"; \
+	add "$$race -p 2" "$$others"; add "$(PLAIN) $(GO) test -p 2" "$$alone"; \
 	[ '$(PACKAGES)' != ./... ] || for module in $(BESIDE); do commands+=("$(PLAIN) $(GO) -C $$module test $$common ./..."); done; \
 	$(PLAIN) $(GO) build -o "$$TMPDIR" ./cmd/rondo ./internal/pgtest/share; \
 	RONDO_TEST_BINARY="$$TMPDIR/rondo" "$$TMPDIR/share" bin/gate test "$${commands[@]}"

@@ -14,7 +14,7 @@ import (
 
 func TestOutputOfFailedTests(t *testing.T) {
 	var out bytes.Buffer
-	r := &report{out: &out, packages: make(map[string]*packageRun)}
+	r, runs := &report{out: &out}, make(map[string]*packageRun)
 	for line := range strings.Lines(`{"Action":"output","Package":"m/a","Test":"TestGood","Output":"good\n"}
 {"Action":"pass","Package":"m/a","Test":"TestGood"}
 {"Action":"output","Package":"m/a","Output":"ok  \tm/a\t0.1s\n"}
@@ -28,7 +28,7 @@ not JSON
 {"Action":"output","Package":"m/b","Output":"panic: test timed out\n"}
 {"Action":"fail","Package":"m/b","Elapsed":2}
 `) {
-		r.line([]byte(strings.TrimSpace(line)))
+		r.line(runs, []byte(strings.TrimSpace(line)))
 	}
 	r.table(1, time.Second)
 	got := out.String()
@@ -44,14 +44,46 @@ not JSON
 }
 
 func TestTimeIsThatOfTheRightPackage(t *testing.T) {
-	r := &report{out: new(bytes.Buffer), packages: map[string]*packageRun{
-		"m/pkg/history": {name: "m/pkg/history"}, "m/pkg/history/sqlite": {name: "m/pkg/history/sqlite"}}}
+	sqlite, history := &packageRun{name: "m/pkg/history/sqlite"}, &packageRun{name: "m/pkg/history"}
+	r := &report{out: new(bytes.Buffer), runs: []*packageRun{history, sqlite}}
 	r.spent(map[string]time.Duration{"/src/pkg/history/sqlite": time.Second, "/src/pkg/history": time.Minute})
-	if got := r.packages["m/pkg/history/sqlite"].cpu; got != time.Second {
-		t.Errorf("sqlite has %v, want a second", got)
+	if sqlite.cpu != time.Second {
+		t.Errorf("sqlite has %v, want a second", sqlite.cpu)
 	}
-	if got := r.packages["m/pkg/history"].cpu; got != time.Minute {
-		t.Errorf("history has %v, want a minute", got)
+	if history.cpu != time.Minute {
+		t.Errorf("history has %v, want a minute", history.cpu)
+	}
+}
+
+// Two commands run tests of one package at the same time, some with the race detector. The end of
+// one run neither ends the other nor hides its failure.
+func TestAPackageOfTwoCommands(t *testing.T) {
+	var out bytes.Buffer
+	r := &report{out: &out}
+	one, two := make(map[string]*packageRun), make(map[string]*packageRun)
+	for _, x := range []struct {
+		runs map[string]*packageRun
+		line string
+	}{
+		{one, `{"Action":"output","Package":"m/a","Test":"TestBad","Output":"bad\n"}`},
+		{two, `{"Action":"output","Package":"m/a","Test":"TestGood","Output":"good\n"}`},
+		{two, `{"Action":"pass","Package":"m/a","Test":"TestGood"}`},
+		{two, `{"Action":"pass","Package":"m/a","Elapsed":3}`},
+		{one, `{"Action":"fail","Package":"m/a","Test":"TestBad"}`},
+		{one, `{"Action":"fail","Package":"m/a","Elapsed":2}`},
+		{one, `{"Action":"pass","Package":"m/b","Elapsed":1}`},
+		{two, `{"Action":"pass","Package":"m/b","Elapsed":4}`},
+	} {
+		r.line(x.runs, []byte(x.line))
+	}
+	r.spent(map[string]time.Duration{"/src/a": time.Second})
+	r.table(2, time.Minute)
+	got := out.String()
+	for _, want := range []string{"bad\n", "1.0     3.0  m/a\n", "0.0     4.0  m/b\n", "FAILED: m/a\n",
+		"packages: 1 passed, 1 failed\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the output lacks %q:\n%s", want, got)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func test(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	r := &report{out: os.Stdout, packages: make(map[string]*packageRun)}
+	r := &report{out: os.Stdout}
 	began := time.Now()
 	w := watch(os.Getpid())
 	var failed sync.Map
@@ -60,7 +60,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// packageRun is the run of a package's tests.
+// packageRun is a run of a package's tests. Two commands may run different tests of one package.
 type packageRun struct {
 	name   string
 	wall   time.Duration
@@ -76,7 +76,7 @@ type report struct {
 	out io.Writer
 
 	mu       sync.Mutex
-	packages map[string]*packageRun
+	runs     []*packageRun
 	compiled time.Duration // CPU time that is not of tests
 }
 
@@ -99,14 +99,15 @@ func (r *report) run(ctx context.Context, words []string) error {
 	}
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 64<<20)
+	runs := make(map[string]*packageRun)
 	for lines.Scan() {
-		r.line(lines.Bytes())
+		r.line(runs, lines.Bytes())
 	}
 	return errors.Join(lines.Err(), c.Wait())
 }
 
-// line takes a line of output.
-func (r *report) line(line []byte) {
+// line takes a line of output of a command with these runs, by package.
+func (r *report) line(runs map[string]*packageRun, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var e event
@@ -120,12 +121,30 @@ func (r *report) line(line []byte) {
 	if e.Package == "" {
 		return
 	}
-	p := r.packages[e.Package]
+	p := runs[e.Package]
 	if p == nil {
 		p = &packageRun{name: e.Package, output: make(map[string][]string)}
-		r.packages[e.Package] = p
+		runs[e.Package] = p
+		r.runs = append(r.runs, p)
 	}
 	p.take(e, r.out)
+}
+
+// packages returns one run for each package: the longest of its runs, which has failed if one of
+// them has. mu is held.
+func (r *report) packages() []*packageRun {
+	byName := make(map[string]*packageRun)
+	for _, run := range r.runs {
+		p := byName[run.name]
+		if p == nil {
+			p = &packageRun{name: run.name}
+			byName[run.name] = p
+		}
+		p.wall = max(p.wall, run.wall)
+		p.cpu += run.cpu
+		p.failed = p.failed || run.failed
+	}
+	return slices.Collect(maps.Values(byName))
 }
 
 // take takes an event, and prints the summary of a package.
@@ -164,7 +183,7 @@ func (r *report) spent(byDir map[string]time.Duration) {
 	for dir, cpu := range byDir {
 		all += cpu
 		var best *packageRun // the one with the longest common end
-		for _, p := range r.packages {
+		for _, p := range r.runs {
 			if common(p.name, dir) > 0 && (best == nil || common(p.name, dir) > common(best.name, dir)) {
 				best = p
 			}
@@ -192,7 +211,8 @@ func common(a, b string) (n int) {
 func (r *report) table(top int, wall time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := slices.SortedFunc(maps.Values(r.packages), func(a, b *packageRun) int {
+	all := r.packages()
+	slices.SortFunc(all, func(a, b *packageRun) int {
 		return cmp.Or(cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.wall, a.wall), cmp.Compare(a.name, b.name))
 	})
 	tests, failed := time.Duration(0), 0
