@@ -239,14 +239,36 @@ func (b gatedBroker) Release(ctx context.Context, session, who string) error {
 
 func (b gatedBroker) Put(ctx context.Context, key string, value []byte, ttl time.Duration) error {
 	group, _, _ := strings.Cut(key, "/")
-	if key == broker.KeyRecovered && string(value) != "true" {
-		group = "lost"
-	}
 	err := b.g.around("put", func() error { return b.world.Put(ctx, key, value, ttl) }, group)
 	if group == "task" {
 		b.g.once.Do(func() { close(b.g.noted) })
 	}
 	return err
+}
+
+func (b gatedBroker) Create(ctx context.Context, key string, value []byte) (ok bool, err error) {
+	return b.putIf(key, value, func() (bool, error) { return b.world.Create(ctx, key, value) })
+}
+
+func (b gatedBroker) Replace(ctx context.Context, key string, read, value []byte) (ok bool, err error) {
+	return b.putIf(key, value, func() (bool, error) { return b.world.Replace(ctx, key, read, value) })
+}
+
+// putIf puts the flag of a recovery. The other key that is put so, the system, passes no gate: what
+// is stored is read again, see TestEachDeathIsSurvived of package identity.
+func (b gatedBroker) putIf(key string, value []byte, put func() (bool, error)) (ok bool, err error) {
+	if key != broker.KeyRecovered {
+		return put()
+	}
+	kind := key
+	if string(value) != "true" {
+		kind = "lost"
+	}
+	err = b.g.around("put", func() error {
+		ok, err = put()
+		return err
+	}, kind)
+	return ok, err
 }
 
 func (b gatedBroker) OpenTaskQueue(ctx context.Context, q broker.TaskQueueName) (broker.TaskQueue, error) {

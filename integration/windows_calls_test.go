@@ -24,7 +24,7 @@ var gatedCalls = map[string]string{
 	"Take": "take work", "Offer": "take work",
 	"Withdrawals": "hear of a withdrawal", "Ack": "acknowledge", "Nak": "give back",
 	"Load": "load", "Commit": "commit", "LeaseOutbox": "lease outbox", "RemoveOutbox": "remove outbox",
-	"LeaseOverdue": "lease overdue",
+	"LeaseOverdue": "lease overdue", "Create": "put", "Replace": "put",
 }
 
 // otherCalls are the others, with why they need no window.
@@ -48,8 +48,6 @@ var otherCalls = map[string]string{
 	"OpenTaskQueue": "it makes a queue if there is none, and making it again changes nothing",
 	"Repair":        "it makes what is missing, and making it again changes nothing",
 	"HealSchedules": "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
-	"Create": "it stores nothing if something is stored, and what it stores is read again: see " +
-		"TestEachDeathIsSurvived of package identity",
 	"SetIdentity": "a process that dies around it leaves a count that the next one sees: see " +
 		"TestEachDeathIsSurvived of package identity",
 	"InProgress": "a process that dies extends nothing: this is every window",

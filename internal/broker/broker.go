@@ -453,6 +453,9 @@ type KV interface {
 	Put(ctx context.Context, key string, value []byte, ttl time.Duration) error
 	// Create stores a value that does not expire, unless the key has one: then it reports false.
 	Create(ctx context.Context, key string, value []byte) (ok bool, err error)
+	// Replace stores a value that does not expire, if the key has another one that the caller has
+	// read. Otherwise it reports false.
+	Replace(ctx context.Context, key string, read, value []byte) (ok bool, err error)
 	// Delete removes a key. A missing key is not an error.
 	Delete(ctx context.Context, key string) error
 }

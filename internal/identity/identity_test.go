@@ -43,12 +43,13 @@ var errDied = errors.New("the process has died")
 // process is one that uses a database and a broker. It dies before its n-th call that changes
 // something, if n is not 0.
 type process struct {
-	d       *database
-	b       nats
-	dies    int
-	changed int
-	lost    []time.Time
-	turn    chan struct{} // gets a value for each of its changes; nil: they do not wait
+	broker.KV // for what this package does not call
+	d         *database
+	b         nats
+	dies      int
+	changed   int
+	lost      []time.Time
+	turn      chan struct{} // gets a value for each of its changes; nil: they do not wait
 }
 
 func (p *process) change() error {

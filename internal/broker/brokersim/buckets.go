@@ -1,6 +1,7 @@
 package brokersim
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -62,12 +63,18 @@ type value struct {
 	until time.Time // zero: it does not expire
 }
 
+// valueOf returns a copy of the value of a key, nil if it has none.
+func (b *Broker) valueOf(key string) []byte {
+	if v, ok := b.values[key]; ok && (v.until.IsZero() || v.until.After(b.now())) {
+		return append([]byte{}, v.data...)
+	}
+	return nil
+}
+
 // Get implements broker.KV.
 func (c *keyValue) Get(ctx context.Context, key string) (data []byte, err error) {
 	err = c.do(ctx, "get "+key, func() error {
-		if v, ok := c.b.values[key]; ok && (v.until.IsZero() || v.until.After(c.b.now())) {
-			data = append([]byte{}, v.data...)
-		}
+		data = c.b.valueOf(key)
 		return nil
 	})
 	return data, err
@@ -90,12 +97,23 @@ func (c *keyValue) Put(ctx context.Context, key string, data []byte, ttl time.Du
 
 // Create implements broker.KV.
 func (c *keyValue) Create(ctx context.Context, key string, data []byte) (ok bool, err error) {
+	return c.putIf(ctx, "create "+key, key, data, func(there []byte) bool { return there == nil })
+}
+
+// Replace implements broker.KV.
+func (c *keyValue) Replace(ctx context.Context, key string, read, data []byte) (ok bool, err error) {
+	return c.putIf(ctx, "replace "+key, key, data, func(there []byte) bool {
+		return there != nil && bytes.Equal(there, read)
+	})
+}
+
+func (c *keyValue) putIf(ctx context.Context, what, key string, data []byte,
+	may func(there []byte) bool) (ok bool, err error) {
 	if err := broker.CheckValue(key, data); err != nil {
 		return false, err
 	}
-	err = c.do(ctx, "create "+key, func() error {
-		v, found := c.b.values[key]
-		if ok = !found || !v.until.IsZero() && !v.until.After(c.b.now()); ok {
+	err = c.do(ctx, what, func() error {
+		if ok = may(c.b.valueOf(key)); ok {
 			c.b.values[key] = value{data: slices.Clone(data)}
 		}
 		return nil

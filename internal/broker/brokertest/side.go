@@ -24,6 +24,7 @@ var sideTests = []test{
 	{"one of many who claim a session gets it", Settings{}, sessionRace},
 	{"keys keep their values", Settings{}, keys},
 	{"a key is created once", Settings{}, createdOnce},
+	{"a value is replaced by who has read it", Settings{}, replacedOnce},
 	{"keys expire after their TTL", Settings{}, keysExpire},
 	{"notices reach those who listen", Settings{}, notices},
 	{"questions are answered", Settings{}, questions},
@@ -297,6 +298,50 @@ func createdOnce(t *T) {
 	keyIs(t, b, "k", []byte("new"))
 	t.must(b.Put(t.Context(), "empty", nil, 0))
 	creates(t, b, "empty", "another", false)
+}
+
+// replaces checks whether the value of a key can be replaced.
+func replaces(t *T, b Bus, key, read, value string, want bool) {
+	t.Helper()
+	if ok, err := b.Replace(t.Context(), key, []byte(read), []byte(value)); ok != want || err != nil {
+		t.Errorf("replace %q of key %q: %t, %v; want %t", read, key, ok, err, want)
+	}
+}
+
+// replacedOnce has several processes replace the same value of a key at the same time.
+func replacedOnce(t *T) {
+	b := t.bus()
+	replaces(t, b, "k", "", "new", false) // an empty value is one, too
+	keyIs(t, b, "k", nil)
+	t.must(b.Put(t.Context(), "k", []byte("first"), 0))
+	replaces(t, b, "k", "other", "new", false)
+
+	const n = 4
+	var all sync.WaitGroup
+	won := make(chan string, n)
+	for i := range n {
+		b := t.bus()
+		all.Go(func() {
+			value := fmt.Sprint("of ", i)
+			if ok, err := b.Replace(t.Context(), "k", []byte("first"), []byte(value)); err != nil {
+				t.Error(err)
+			} else if ok {
+				won <- value
+			}
+		})
+	}
+	all.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d processes have replaced the value", len(won))
+	}
+	value := <-won
+	keyIs(t, b, "k", []byte(value))
+	t.must(b.Delete(t.Context(), "k"))
+	replaces(t, b, "k", value, "new", false)
+	replaces(t, b, "k", "", "new", false)
+	t.must(b.Put(t.Context(), "k", nil, 0))
+	replaces(t, b, "k", "", "new", true)
+	keyIs(t, b, "k", []byte("new"))
 }
 
 func keys(t *T) {

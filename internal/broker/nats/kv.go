@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,12 +116,23 @@ func expiring(ttl time.Duration) []jetstream.PublishOpt {
 // Create implements broker.KV. The marker of a removed key may be the last message, and may expire
 // meanwhile.
 func (k *keyValue) Create(ctx context.Context, key string, value []byte) (ok bool, err error) {
+	return k.publishIf(ctx, key, value, func(there []byte) bool { return there == nil })
+}
+
+// Replace implements broker.KV.
+func (k *keyValue) Replace(ctx context.Context, key string, read, value []byte) (ok bool, err error) {
+	return k.publishIf(ctx, key, value, func(there []byte) bool { return there != nil && bytes.Equal(there, read) })
+}
+
+// publishIf stores a value if may accepts the value that is there, nil for none.
+func (k *keyValue) publishIf(ctx context.Context, key string, value []byte,
+	may func(there []byte) bool) (ok bool, err error) {
 	if err := broker.CheckValue(key, value); err != nil {
 		return false, err
 	}
 	for {
 		there, place, err := k.last(ctx, key)
-		if there != nil || err != nil {
+		if err != nil || !may(there) {
 			return false, err
 		}
 		err = k.publish(ctx, key, putOperation, value, jetstream.WithExpectLastSequencePerSubject(place))

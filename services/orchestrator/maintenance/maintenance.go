@@ -300,9 +300,10 @@ func (k *Keeper) prune(ctx context.Context) error {
 	}
 }
 
-// recoveredValue is the value of the flag recovered while the broker has everything. Otherwise the
-// broker is new, or has lost everything, and a recovery that has begun leaves there since when: the
-// next one goes on with that if it dies. By then, there are turns of after the loss.
+// recoveredValue is the value of the flag recovered while the broker has everything. It has no TTL,
+// so that it lasts as long as the streams. Otherwise the broker is new, or has lost everything, and
+// a recovery that has begun leaves there since when: the next one continues with that if it dies.
+// By then, there are turns of after the loss.
 const recoveredValue = "true"
 
 // recovered reports whether the broker has everything that it should have.
@@ -319,26 +320,30 @@ const beginsWithin = time.Minute
 // may have been away since, for as long as no turn was taken. It also returns the value of the flag
 // recovered with that moment.
 func (k *Keeper) lost(ctx context.Context) (at time.Time, value string, err error) {
-	is, err := k.broker.Get(ctx, broker.KeyRecovered)
-	if err != nil {
-		return at, "", err
+	for {
+		is, err := k.broker.Get(ctx, broker.KeyRecovered)
+		if err != nil {
+			return at, "", err
+		}
+		if at, _, ok := parseLost(is); ok {
+			return at, string(is), nil
+		}
+		now, err := k.config.Clock.Now(ctx)
+		if err != nil {
+			return at, "", err
+		}
+		before := now.Add(-beginsWithin)
+		if at, err = k.store.LastUpdate(ctx, before); err != nil {
+			return at, "", err
+		}
+		if at.IsZero() {
+			at = before
+		}
+		value = lostAt(at, false)
+		if ok, err := k.setFlag(ctx, is, value); ok || err != nil {
+			return at, value, err
+		}
 	}
-	if at, _, ok := parseLost(is); ok {
-		return at, string(is), nil
-	}
-	now, err := k.config.Clock.Now(ctx)
-	if err != nil {
-		return at, "", err
-	}
-	before := now.Add(-beginsWithin)
-	if at, err = k.store.LastUpdate(ctx, before); err != nil {
-		return at, "", err
-	}
-	if at.IsZero() {
-		at = before
-	}
-	value = lostAt(at, false)
-	return at, value, k.setFlag(ctx, value)
 }
 
 // LostSince has the missing messages published, as if the broker had lost something at a moment. A
@@ -348,22 +353,32 @@ func (k *Keeper) LostSince(ctx context.Context, since time.Time) error {
 }
 
 func (k *Keeper) lostSince(ctx context.Context, since time.Time, isAsked bool) error {
-	value, err := k.broker.Get(ctx, broker.KeyRecovered)
-	if err != nil {
-		return err
+	for {
+		is, err := k.broker.Get(ctx, broker.KeyRecovered)
+		if err != nil {
+			return err
+		}
+		if is == nil {
+			return nil // it has lost everything, and a recovery finds out since when
+		}
+		value := lostAt(since, isAsked)
+		if at, wasAsked, ok := parseLost(is); ok && at.Before(since) {
+			// The value must change, so that the recovery that has begun does not end with it.
+			value = lostAt(at.Add(-1), wasAsked)
+		}
+		if ok, err := k.setFlag(ctx, is, value); ok || err != nil {
+			return err
+		}
 	}
-	if value == nil {
-		return nil // it has lost everything, and a recovery finds out since when
-	}
-	if at, wasAsked, ok := parseLost(value); ok && at.Before(since) {
-		// The value must change, so that the recovery that has begun does not end with it.
-		return k.setFlag(ctx, lostAt(at.Add(-1), wasAsked))
-	}
-	return k.setFlag(ctx, lostAt(since, isAsked))
 }
 
-func (k *Keeper) setFlag(ctx context.Context, value string) error {
-	return k.broker.Put(ctx, broker.KeyRecovered, []byte(value), 0)
+// setFlag changes the flag recovered from the value that was read, nil for none. It reports false
+// if the flag has another value by now.
+func (k *Keeper) setFlag(ctx context.Context, read []byte, value string) (ok bool, err error) {
+	if read == nil {
+		return k.broker.Create(ctx, broker.KeyRecovered, []byte(value))
+	}
+	return k.broker.Replace(ctx, broker.KeyRecovered, read, []byte(value))
 }
 
 // lostAt is the value of the flag recovered with the moment of a loss.
@@ -386,23 +401,18 @@ func parseLost(value []byte) (at time.Time, wasAsked, ok bool) {
 	return at, wasAsked, err == nil
 }
 
-// setRecovered sets the flag that the broker has everything. It has no TTL, so that it lasts as
-// long as the streams.
-func (k *Keeper) setRecovered(ctx context.Context) error {
-	return k.setFlag(ctx, recoveredValue)
-}
-
 // Begin sets the flag recovered if the database has no instances: such a broker has lost nothing.
 func (k *Keeper) Begin(ctx context.Context) error {
-	recovered, err := k.recovered(ctx)
-	if err != nil || recovered {
+	is, err := k.broker.Get(ctx, broker.KeyRecovered)
+	if err != nil || string(is) == recoveredValue {
 		return err
 	}
 	n, err := k.store.Count(ctx, history.Filter{}, 1)
 	if err != nil || n > 0 {
 		return err
 	}
-	return k.setRecovered(ctx)
+	_, err = k.setFlag(ctx, is, recoveredValue) // if another one has changed it, that counts
+	return err
 }
 
 // RecoverSoon resets the flag recovered, as if the broker had lost something now, or keeps the
@@ -452,9 +462,9 @@ func (k *Keeper) recover(ctx context.Context) error {
 			k.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances",
 				healed.Instances, "messages", healed.Messages)
 		}
-		if now, err := k.broker.Get(ctx, broker.KeyRecovered); err != nil || string(now) != value {
-			return err // more was lost meanwhile, perhaps of what this recovery had found: the next one looks again
-		}
-		return k.setRecovered(ctx)
+		// If more was lost meanwhile, perhaps of what this recovery had found, the flag has another
+		// value, and the next recovery looks again.
+		_, err = k.setFlag(ctx, []byte(value), recoveredValue)
+		return err
 	})(ctx)
 }

@@ -53,17 +53,33 @@ func TestATimeoutIsNotALoss(t *testing.T) {
 	}
 }
 
-// valueBroker keeps the flag recovered.
+// valueBroker keeps the flag recovered. Something may happen just before the flag is set.
 type valueBroker struct {
 	Broker
-	value []byte
+	value     []byte
+	meanwhile func()
 }
 
 func (b *valueBroker) Get(context.Context, string) ([]byte, error) { return b.value, nil }
 
-func (b *valueBroker) Put(_ context.Context, _ string, value []byte, _ time.Duration) error {
+func (b *valueBroker) Create(_ context.Context, _ string, value []byte) (bool, error) {
+	return b.putIf(value, func() bool { return b.value == nil })
+}
+
+func (b *valueBroker) Replace(_ context.Context, _ string, read, value []byte) (bool, error) {
+	return b.putIf(value, func() bool { return b.value != nil && bytes.Equal(b.value, read) })
+}
+
+func (b *valueBroker) putIf(value []byte, may func() bool) (bool, error) {
+	if meanwhile := b.meanwhile; meanwhile != nil && string(value) == recoveredValue {
+		b.meanwhile = nil
+		meanwhile()
+	}
+	if !may() {
+		return false, nil
+	}
 	b.value = value
-	return nil
+	return true, nil
 }
 
 // A recovery that a user asks for is not taken for a loss, unless something is lost before it
@@ -113,8 +129,8 @@ func (s *busyStore) List(context.Context, history.Filter, history.Page) (history
 
 func (s *busyStore) LastUpdate(context.Context, time.Time) (time.Time, error) { return s.last, nil }
 
-// A recovery may have found what the broker loses, or what a user asks for, while it runs. So
-// another one follows.
+// A recovery may have found what the broker loses, or what a user asks for, while it runs, or just
+// before it sets the flag. So another one follows.
 func TestALossDuringARecoveryIsRecovered(t *testing.T) {
 	began := time.Now().Add(-time.Hour).UTC()
 	ask := func(k *Keeper) {
@@ -137,25 +153,32 @@ func TestALossDuringARecoveryIsRecovered(t *testing.T) {
 			}
 		}, false},
 	} {
-		b, s := &valueBroker{value: []byte(c.value)}, &busyStore{last: began}
-		log := slog.New(slog.DiscardHandler)
-		k := &Keeper{broker: b, store: s, log: log, healer: outbox.Healer{Broker: b, Store: s, Log: log},
-			config: Config{By: "me", Background: func(f func(context.Context)) { f(t.Context()) }}}
-		s.meanwhile = func() { c.meanwhile(k, b) }
-		if err := k.recover(t.Context()); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		if done := string(b.value) == recoveredValue; done != c.done {
-			t.Errorf("%s: the flag is %q after the recovery", what, b.value)
-		}
-		if c.done {
-			continue
-		}
-		if at, _, err := k.lost(t.Context()); err != nil || at.After(began) {
-			t.Errorf("%s: the next recovery begins at %v, %v; want %v", what, at, err, began)
-		}
-		if err := k.recover(t.Context()); err != nil || string(b.value) != recoveredValue {
-			t.Errorf("%s: the flag is %q after the second recovery, %v", what, b.value, err)
+		for _, atOnce := range []bool{true, false} {
+			what := fmt.Sprintf("%s, at once: %t", what, atOnce)
+			b, s := &valueBroker{value: []byte(c.value)}, &busyStore{last: began, meanwhile: func() {}}
+			log := slog.New(slog.DiscardHandler)
+			k := &Keeper{broker: b, store: s, log: log, healer: outbox.Healer{Broker: b, Store: s, Log: log},
+				config: Config{By: "me", Background: func(f func(context.Context)) { f(t.Context()) }}}
+			if meanwhile := func() { c.meanwhile(k, b) }; atOnce {
+				s.meanwhile = meanwhile
+			} else {
+				b.meanwhile = meanwhile
+			}
+			if err := k.recover(t.Context()); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if done := string(b.value) == recoveredValue; done != c.done {
+				t.Errorf("%s: the flag is %q after the recovery", what, b.value)
+			}
+			if c.done {
+				continue
+			}
+			if at, _, err := k.lost(t.Context()); err != nil || at.After(began) {
+				t.Errorf("%s: the next recovery begins at %v, %v; want %v", what, at, err, began)
+			}
+			if err := k.recover(t.Context()); err != nil || string(b.value) != recoveredValue {
+				t.Errorf("%s: the flag is %q after the second recovery, %v", what, b.value, err)
+			}
 		}
 	}
 }
