@@ -57,6 +57,9 @@ type Delivery struct {
 	Direct bool
 	// NumDelivered counts the deliveries of the message, this one included.
 	NumDelivered int
+	// Nacked is how many of the earlier deliveries the process that handed it over has nacked on
+	// purpose, so that they killed no process.
+	Nacked int
 	// StoredAt is when the broker stored the message, or when a directly delivered message arrived.
 	// NotBefore is the earliest time to process it; zero means at once.
 	StoredAt, NotBefore time.Time

@@ -155,3 +155,41 @@ func (kv *countingKV) Delete(context.Context, string) error {
 	kv.value = "deleted"
 	return nil
 }
+
+// passedOn is a broker that passes handovers to the receiver of another orchestrator.
+type passedOn struct {
+	broker.Handovers
+	to *receiver
+}
+
+func (p passedOn) Handover(ctx context.Context, _ string, d broker.Delivery) error {
+	p.to.receive(ctx, d, true)
+	return nil
+}
+
+// TestAForwardedMessageIsNoPoisonForItsNacks: an orchestrator has nacked a message often, since no
+// other one had its code. When one has it, the message is no poison for that one.
+func TestAForwardedMessageIsNoPoisonForItsNacks(t *testing.T) {
+	b, log := newBackground(), slog.New(slog.DiscardHandler)
+	other := &receiver{prefix: "rondo", ackWait: time.Second, quarantineAfter: 3, arrivals: newArrivals(),
+		returned: newReturned(), quarantine: newQuarantine(nil, time.Hour, texts{}, b, log)}
+	h := &handovers{broker: passedOn{to: other}, returned: newReturned(), background: b, log: log,
+		waiting: make(map[string][]handover)}
+	w, err := events.Encode("rondo", events.Message{ID: "e", Instance: "i", Content: &events.EventRaised{Name: "e"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Sequence: 1, StoredAt: time.Unix(1, 0),
+		NumDelivered: 6}
+	for nacked, poison := range map[int]bool{5: false, 3: false, 2: true} {
+		h.returned.forget(d)
+		for range nacked {
+			h.returned.note(d, time.Second)
+		}
+		h.handOver("other", &item{message: events.Message{Instance: "i"}, delivery: d}, time.Second)
+		b.running.Wait()
+		if i := <-other.arrivals.in; i.quarantined != poison {
+			t.Errorf("%d of 6 deliveries nacked: quarantined: %t", nacked, i.quarantined)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
 	if d.NumDelivered > r.quarantineAfter {
 		// a message that was nacked on purpose has killed no process
-		i.quarantined = d.NumDelivered-r.returned.times(d) > r.quarantineAfter
+		i.quarantined = d.NumDelivered-d.Nacked-r.returned.times(d) > r.quarantineAfter
 		i.blocked = i.quarantined
 	}
 	if i.quarantined && r.quarantine.crowded() { // waiting ones must not take all the room

@@ -272,7 +272,9 @@ func (h *handovers) one(x handover) error {
 			return ctx.Err()
 		}
 	}
-	err := h.broker.Handover(ctx, x.to, x.item.delivery)
+	d := x.item.delivery
+	d.Nacked = h.returned.times(d)
+	err := h.broker.Handover(ctx, x.to, d)
 	h.metrics.HandedOver(err == nil)
 	return err
 }

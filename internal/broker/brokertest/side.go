@@ -120,10 +120,16 @@ func handedOver(t *T) {
 		if g.NumDelivered != 2 {
 			t.Errorf("%s: delivery %d, want that the other has returned it", g.Subject, g.NumDelivered)
 		}
+		again := g.Delivery
+		again.Nacked = 1 // by this process, on purpose
 		t.eventually("it is handed over", func() bool {
-			return a.Handover(t.Context(), "worker 2.x", g.Delivery) == nil
+			return a.Handover(t.Context(), "worker 2.x", again) == nil
 		})
-		(<-given).Hold.Ack()
+		d := <-given
+		if d.Nacked != 1 {
+			t.Errorf("%s: %d deliveries were nacked on purpose, want 1", d.Subject, d.Nacked)
+		}
+		d.Hold.Ack()
 	}
 	t.empty()
 }

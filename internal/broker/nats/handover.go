@@ -20,6 +20,9 @@ import (
 // orchestrators have, tasks of sessions, and direct tasks of more than a second.
 const headerHanded = "Rondo-Handed"
 
+// headerNacked is how many of its deliveries the sender of a handover has nacked on purpose.
+const headerNacked = "Rondo-Nacked"
+
 const accepted = "+OK"
 
 // maxAdopting is the maximum number of handovers of one name that are read from the stream at once.
@@ -38,6 +41,9 @@ func (hs *handovers) Handover(ctx context.Context, to string, d broker.Delivery)
 	}
 	m := nats.NewMsg(hs.handoverSubject(broker.HandoverKindOf(hs.names.prefix, d.Subject), to))
 	m.Header = nats.Header{headerHanded: {d.Hold.AckSubject()}}
+	if d.Nacked > 0 {
+		m.Header[headerNacked] = []string{strconv.Itoa(d.Nacked)}
+	}
 	ctx, cancel := context.WithTimeout(ctx, hs.timeout)
 	defer cancel()
 	answer, err := hs.nc.RequestMsgWithContext(ctx, m)
@@ -67,7 +73,7 @@ func (hs *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
 			answer := accepted
 			if d, err := hs.adopt(kind, m); err != nil {
 				answer = printable(err.Error())
-			} else if err := take(d); err != nil {
+			} else if err := take(withNacked(d, m.Header)); err != nil {
 				answer = printable(err.Error())
 			}
 			// if it is lost, two processes have the delivery; settling it twice is harmless
@@ -135,6 +141,14 @@ func (hs *handovers) rebuild(kind broker.HandoverKind, token string, stored *fou
 		return broker.Delivery{}, fmt.Errorf("%q waits for its time, %v", token, notBefore)
 	}
 	return d, nil
+}
+
+// withNacked adds how many deliveries the sender of a handover has nacked on purpose.
+func withNacked(d broker.Delivery, h nats.Header) broker.Delivery {
+	if n, err := strconv.Atoi(h.Get(headerNacked)); err == nil {
+		d.Nacked = max(0, min(n, d.NumDelivered-1))
+	}
+	return d
 }
 
 // consumerOf returns the name of the consumer that delivers a message with a stored subject; "" if

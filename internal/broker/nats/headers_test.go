@@ -141,6 +141,7 @@ func hostileHeaders(own string) []hostile {
 		{name: events.HeaderDirectReply, value: "rondo.direct.result.to.x", effect: ignored},
 		{name: "Rondo-Again", value: "true", effect: ignored, worker: counts},
 		{name: "Rondo-Handed", value: "{}", effect: ignored},
+		{name: "Rondo-Nacked", value: "9", effect: ignored},
 		{name: "Rondo-Direct-At", value: "2001-01-01T00:00:00Z", effect: ignored},
 		{name: "Rondo-Results", value: "2", effect: ignored},
 		{name: "Rondo-Subject", value: "rondo.task-done.1-2.victim", effect: ignored},
