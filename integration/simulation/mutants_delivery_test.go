@@ -109,6 +109,28 @@ var mutantsOfDelivery = []mutant{
 				"	if stored != nil {\n		stored.Data = m.Data\n	}\n" +
 					"	return hs.rebuild(kind, token, stored)\n"},
 		}},
+	{name: "due messages are forwarded for ever", test: test{pkg: "./internal/broker/nats",
+		run: "^TestReceiveEndsAlthoughADueMessageCannotBeForwarded$", hangs: 60 * time.Second}, edits: []edit{
+		{natsOf + "later.go", "f.forwardBatch(grace, batch)", "f.forwardBatch(f.ctx, batch)"},
+	}},
+	{name: "a nack on purpose counts as a death elsewhere", test: test{pkg: "./services/orchestrator",
+		run: "^TestAForwardedMessageIsNoPoisonForItsNacks$"}, edits: []edit{
+		{loopOf + "receive.go", "d.NumDelivered-d.Nacked-", "d.NumDelivered-"},
+	}},
+	{name: "a handover tells nothing of nacks", test: test{pkg: "./internal/broker/nats",
+		run: "^TestConformance$/^a_delivery_is_handed_over_and_settled_by_the_other$"}, edits: []edit{
+		{natsOf + "handover.go", "d.Nacked = max(0, min(n, d.NumDelivered-1))", "d.Nacked = min(n, 0)"},
+	}},
+	{name: "the end of a recovery overwrites a loss", test: test{pkg: "./services/orchestrator/maintenance",
+		run: "^TestALossDuringARecoveryIsRecovered$"}, edits: []edit{
+		{loopOf + "maintenance/maintenance.go", "	return k.broker.Replace(ctx, broker.KeyRecovered,",
+			"	read, _ = k.broker.Get(ctx, broker.KeyRecovered)\n" +
+				"	return k.broker.Replace(ctx, broker.KeyRecovered,"},
+	}},
+	{name: "a value is replaced whatever it is", test: test{pkg: "./internal/broker/nats",
+		run: "^TestConformance$/^a_value_is_replaced_by_who_has_read_it$"}, edits: []edit{
+		{natsOf + "kv.go", "there != nil && bytes.Equal(there, read)", "there != nil || bytes.Equal(there, read)"},
+	}},
 	{name: "a response of NATS counts as a message",
 		test: test{pkg: "./pkg/events", run: "^TestResponsesOfNATSAreNoMessages$"}, edits: []edit{
 			{"pkg/events/decode.go", "isAcknowledgement(body) || isAPIResponse(body)", "isAcknowledgement(body)"},

@@ -186,7 +186,7 @@ var mutants = []mutant{
 	{name: "a delayed detached start is published at once", seed: 2, edits: []edit{
 		{roundOf + "effects.go", "	m.NotBefore = f.NotBefore\n	if f.Conflict", "	if f.Conflict"},
 	}},
-	{name: "a start that comes again restarts an instance again", seed: 1, edits: []edit{
+	{name: "a start that comes again restarts an instance again", seed: 2, edits: []edit{
 		{roundOf + "starts.go",
 			"		if r, is := in.takenBefore(d, startIDs(d.Message, s)...); is {\n" +
 				"			return r\n		}\n	}\n	version",
