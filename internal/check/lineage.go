@@ -129,14 +129,14 @@ func (l *lineage) inherited(x *execution) {
 	carried, _ := x.mailboxes.rest()
 	for l, n := range unread {
 		if carried[l] < n {
-			x.bad(MailboxDropped, 1, fmt.Sprintf("message %q of mailbox %q, unread", l.message, l.mailbox),
+			x.bad(MailboxDropped, 1, fmt.Sprintf("unread %s, id %q", describeMailbox(l.mailbox), l.message),
 				"it is not carried on")
 		}
 	}
 	for l, n := range carried {
 		if n > unread[l]+read[l] {
 			x.bad(MailboxFromNowhere, 1, fmt.Sprintf("what execution %d had in its mailboxes", f.number),
-				fmt.Sprintf("message %q in mailbox %q", l.message, l.mailbox))
+				fmt.Sprintf("%s, id %q", describeMailbox(l.mailbox), l.message))
 		}
 	}
 }

@@ -52,6 +52,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -148,10 +149,12 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 	a := &answerer{store: store, broker: broker, o: o, slots: make(chan struct{}, o.AtOnce),
 		whole: make(chan struct{}, wholeAtOnce), parts: newParts(o.MaxAnswer)}
 	var stops []func()
-	stop = func() {
+	stop = func() { // all at once: each waits for the requests that it handles
+		var all sync.WaitGroup
 		for _, s := range stops {
-			s()
+			all.Go(s)
 		}
+		all.Wait()
 	}
 	added := func(s func(), e error) {
 		if e == nil {
@@ -162,7 +165,10 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 	handlers := make(map[string]handler)
 	for name, m := range a.methods() {
 		handlers[name] = a.answer(name, m)
-		added(broker.Handle(name, handlers[name]))
+		if added(broker.Handle(name, handlers[name])); err != nil { // each takes as long as NATS does not answer
+			stop()
+			return nil, err
+		}
 	}
 	added(broker.Handle(a.parts.method, a.parts.answer))
 	ping, takes, method := a.ping(handlers)

@@ -135,7 +135,7 @@ func TestSecretsMayStandInFiles(t *testing.T) {
 	}
 	_, problems = settings.Read(&c, settings.For(settings.Worker), nil,
 		environment("RONDO_NATS_PASSWORD_FILE", file, "RONDO_NATS_PASSWORD", "x", "RONDO_NATS_TOKEN_FILE", file+"x"))
-	if got := errors.Join(problems...).Error(); !strings.Contains(got, "say one of the two") ||
+	if got := errors.Join(problems...).Error(); !strings.Contains(got, "are mutually exclusive") ||
 		!strings.Contains(got, "RONDO_NATS_TOKEN_FILE: open") {
 		t.Error(got)
 	}
@@ -185,7 +185,7 @@ func TestCommandsAreExplained(t *testing.T) {
 		{[]string{"help"}, 0, "help <command>"},
 		{[]string{"--help"}, 0, "help <command>"},
 		{[]string{"help", "worker"}, 0, "--slots number                   RONDO_SLOTS (100)"},
-		{[]string{"worker", "-h"}, 0, "how many activities run at once"},
+		{[]string{"worker", "-h"}, 0, "maximum number of concurrent activities"},
 		{[]string{"help", "wroker"}, 2, "did you mean worker?"},
 		{[]string{"wroker"}, 2, "did you mean worker?"},
 		{[]string{"version"}, 0, "engine 1"},

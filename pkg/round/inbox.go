@@ -290,6 +290,10 @@ func (in *receiver) takeTimer(c *events.TimerDue) Receipt {
 	if o == nil || o.next().IsZero() {
 		return ignored(NotOpen, fmt.Sprintf("event %d is not waiting for a time", c.Ref.Event))
 	}
+	if !c.Due.IsZero() && c.Due.Before(o.next()) {
+		// It would fire at the time that it is for, BEFORE messages that came in time.
+		return ignored(NotOpen, "the activity has begun, and another timer tells of its time limit")
+	}
 	if wait := o.next().Sub(in.now); wait > 0 {
 		return Receipt{Verdict: Returned, After: wait, Reason: TooEarly,
 			Detail: "it is due at " + o.next().Format(time.RFC3339Nano)}

@@ -398,7 +398,11 @@ func (p *play) content(s *stage, l line) events.Content {
 	case "begun", "pending":
 		return &events.TaskBegun{Ref: ref, Worker: "w1", Pending: l.verb == "pending"}
 	case "timer":
-		return &events.TimerDue{Ref: ref}
+		c := &events.TimerDue{Ref: ref}
+		if at := l.settings["moment"]; at != "" {
+			c.Due = p.moment(at)
+		}
+		return c
 	case "child-done":
 		return &events.ChildDone{Ref: ref, Output: l.data}
 	case "child-fail":

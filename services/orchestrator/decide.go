@@ -126,14 +126,11 @@ func (d *deciders) work(ctx context.Context) {
 			return
 		case e := <-d.jobs:
 			now, err := d.config.now(ctx)
-			if err != nil { // the service ends
-				e.live.Evict()
+			j := newJob(e, time.Now())
+			if err != nil || !d.begins(ctx, j) { // the service ends
+				evict(e.live)
 				return
 			}
-			j := newJob(e, time.Now())
-			d.mu.Lock()
-			d.busy[j] = true
-			d.mu.Unlock()
 			out := d.decide(e, events.Instant(now))
 			d.mu.Lock()
 			delete(d.busy, j)
@@ -143,13 +140,13 @@ func (d *deciders) work(ctx context.Context) {
 			}
 			d.mu.Unlock()
 			if ctx.Err() != nil { // the loop does not take it any more, nor end its coroutines
-				j.live.Evict()
+				evict(j.live)
 				return
 			}
 			select {
 			case d.done <- out:
 			case <-ctx.Done():
-				j.live.Evict()
+				evict(j.live)
 				return
 			}
 			if lost {
@@ -157,6 +154,18 @@ func (d *deciders) work(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// begins notes that a decider begins with a job, unless the context has ended: then run has counted
+// the busy ones, and would wait for the code.
+func (d *deciders) begins(ctx context.Context, j *job) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	d.busy[j] = true
+	return true
 }
 
 // decide runs one round, at a time.

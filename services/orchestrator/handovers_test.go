@@ -193,3 +193,67 @@ func TestAForwardedMessageIsNoPoisonForItsNacks(t *testing.T) {
 		}
 	}
 }
+
+// begunHandovers is slowHandovers that tells when a handover begins.
+type begunHandovers struct {
+	slowHandovers
+	begun chan struct{}
+}
+
+func (b begunHandovers) Handover(ctx context.Context, to string, d broker.Delivery) error {
+	b.begun <- struct{}{}
+	return b.slowHandovers.Handover(ctx, to, d)
+}
+
+// TestMessagesBehindARefusedOneAreNacked: an orchestrator refuses a message after another one has
+// arrived for the same instance. That one is nacked, too, so that they keep their order.
+func TestMessagesBehindARefusedOneAreNacked(t *testing.T) {
+	b := newBackground()
+	other := begunHandovers{slowHandovers{answers: make(chan error, 2)}, make(chan struct{}, 2)}
+	nacked := make(chan time.Duration, 2)
+	h := &handovers{broker: other, returned: newReturned(), background: b, log: slog.New(slog.DiscardHandler),
+		waiting: make(map[string][]handover)}
+	send := func(place uint64) {
+		h.handOver("other", &item{message: events.Message{Instance: "i"}, delivery: broker.Delivery{Sequence: place,
+			Hold: forwardedHold{nacked: nacked}}}, time.Second)
+	}
+	send(1)
+	<-other.begun
+	send(2)
+	other.answers <- errors.New("refused")
+	other.answers <- nil // no message asks for it
+	b.running.Wait()
+	if len(nacked) != 2 || h.n != 0 {
+		t.Errorf("%d of 2 messages are nacked, %d are still to be forwarded", len(nacked), h.n)
+	}
+}
+
+// TestANackedMessageKeepsItsCount: a quarantined message has its turn, and is nacked untried, as
+// when its partition moves. The attempts before stay counted.
+func TestANackedMessageKeepsItsCount(t *testing.T) {
+	kv := &countingKV{value: "3", stored: make(chan struct{})}
+	close(kv.stored)
+	b, returned, log := newBackground(), newReturned(), slog.New(slog.DiscardHandler)
+	q := newQuarantine(kv, time.Hour, texts{}, b, log)
+	s := &settler{held: newHeldMessages(10, 1<<20), quarantine: q, returned: returned, log: log}
+	nacked := make(chan time.Duration, 1)
+	i := &item{quarantined: true, delivery: broker.Delivery{Sequence: 1, StoredAt: time.Unix(1, 0),
+		Hold: forwardedHold{nacked: nacked}}}
+	q.add(i)
+	ctx, cancel := context.WithCancel(t.Context())
+	tried := make(chan int, 1)
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		q.run(ctx, func(_ context.Context, i *item) *item { return i },
+			func(_ context.Context, _ *item, n int) { tried <- n })
+	})
+	<-tried
+	s.nack(i, time.Second)
+	<-nacked
+	cancel()
+	runs.Wait()
+	b.running.Wait()
+	if kv.value != "3" {
+		t.Errorf("the count is %s after it was nacked, want 3", kv.value)
+	}
+}

@@ -76,7 +76,9 @@ func (e *entry) knownUntil() time.Time {
 	if until.IsZero() {
 		until = time.Unix(0, 0) // the zero time would stand for no watermark
 	}
-	for _, at := range moments(e.waiting) { // as they are sorted by: see inOrder
+	// The messages are sorted by the moments of all of them: see inOrder.
+	all := append(slices.Clone(e.taken), e.waiting...)
+	for _, at := range moments(all)[len(e.taken):] {
 		if !at.IsZero() && at.Before(until) {
 			until = at
 		}
@@ -332,8 +334,8 @@ func (t *instances) evict(e *entry) {
 	}
 }
 
-// unwindFor is how long the loop waits for the coroutines of an evicted instance: their deferred
-// calls are code of the author.
+// unwindFor is how long the loop, or a decider that ends, waits for the coroutines of an evicted
+// instance: their deferred calls are code of the author.
 const unwindFor = 10 * time.Millisecond
 
 // unwind ends the coroutines of an instance. If a deferred call blocks, the loop goes on without
@@ -342,17 +344,9 @@ func (t *instances) unwind(e *entry) {
 	if !e.live.Hydrated() {
 		return
 	}
-	live, done := e.live, make(chan struct{})
-	go func() {
-		defer close(done)
-		live.Evict()
-	}()
-	late := time.NewTimer(unwindFor)
-	defer late.Stop()
-	select {
-	case <-done:
+	done, inTime := evict(e.live)
+	if inTime {
 		return
-	case <-late.C: // it takes longer, or the machine has much else to do
 	}
 	log := e.logger(t.log)
 	time.AfterFunc(t.limits.runawayAfter, func() {
@@ -363,6 +357,23 @@ func (t *instances) unwind(e *entry) {
 				"going on without it")
 		}
 	})
+}
+
+// evict ends the coroutines of an instance, and waits a little for their end, which closes done.
+func evict(live *round.Instance) (done <-chan struct{}, inTime bool) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		live.Evict()
+	}()
+	late := time.NewTimer(unwindFor)
+	defer late.Stop()
+	select {
+	case <-ended:
+		return ended, true
+	case <-late.C: // it takes longer, or the machine has much else to do
+		return ended, false
+	}
 }
 
 // forget removes an instance without waiting messages from memory.

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -164,6 +165,9 @@ func (s *settler) nackFor(i *item, r round.Receipt) {
 
 // nack nacks a message that no round has taken, with a delay.
 func (s *settler) nack(i *item, after time.Duration) {
+	if i.quarantined {
+		i.toOther() // it was not tried: the earlier attempts stay counted
+	}
 	s.release(i)
 	s.returned.note(i.delivery, after)
 	i.hold().Nak(after)
@@ -250,11 +254,15 @@ func (h *handovers) run(id string) {
 			if err := h.one(x); err != nil {
 				h.log.Debug("messages nacked: one could not be handed over", "instance", id, "to", x.to,
 					"subject", x.item.delivery.Subject, "error", err)
-				for _, x := range all[n:] {
+				h.mu.Lock()
+				rest := slices.Concat(all[n:], h.waiting[id]) // some may have come meanwhile
+				h.waiting[id] = nil
+				h.mu.Unlock()
+				for _, x := range rest {
 					h.returned.note(x.item.delivery, x.otherwise)
 					x.item.delivery.Hold.Nak(x.otherwise)
 				}
-				h.forwarded(all[n:]...)
+				h.forwarded(rest...)
 				break
 			}
 			h.forwarded(x)

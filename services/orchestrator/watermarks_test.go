@@ -117,20 +117,28 @@ func TestNoTimerWaitsForAMessageBehindIt(t *testing.T) {
 	timer.quarantined = true
 	direct := stored(1<<62, 3)
 	direct.delivery.Direct = true
+	plain := stored(1, 1)
+	plain.message.Content = timer.message.Content
+	alone := stored(3, 3)
+	alone.quarantined = true
 	for name, x := range map[string]struct {
+		timer  *item
 		behind []*item
+		most   int // messages of a round
 		first  *item
 	}{
-		"a clock set back": {[]*item{stored(2, 5), stored(3, 2)}, timer},
-		"a direct result":  {[]*item{stored(2, 5), direct}, direct},
+		"a clock set back":                          {timer, []*item{stored(2, 5), stored(3, 2)}, 10, timer},
+		"a clock set back, and one quarantined":     {plain, []*item{stored(2, 5), alone}, 10, plain},
+		"a clock set back, and more than one round": {plain, []*item{stored(2, 5), stored(3, 2)}, 2, plain},
+		"a direct result":                           {timer, []*item{stored(2, 5), direct}, 10, direct},
 	} {
-		e := &entry{waiting: append([]*item{timer}, x.behind...), watermark: at(4)}
+		e := &entry{waiting: append([]*item{x.timer}, x.behind...), watermark: at(4)}
 		inOrder(e.waiting)
-		e.takeMessages(10)
+		e.takeMessages(x.most)
 		if e.taken[0] != x.first {
 			t.Errorf("%s: the first is %+v", name, e.taken[0].delivery)
 		}
-		if until := e.knownUntil(); e.taken[0] == timer && until.Before(at(4)) {
+		if until := e.knownUntil(); e.taken[0] == x.timer && until.Before(at(4)) {
 			t.Errorf("%s: all messages are known until %v, when the timer is due at %v", name, until, at(4))
 		}
 	}
