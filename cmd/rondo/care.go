@@ -323,11 +323,13 @@ func (c systemCommands) taskQueues() *cobra.Command {
 
 func (c systemCommands) recover() *cobra.Command {
 	return &cobra.Command{
-		Use: "recover", Short: "Let the orchestrators look whether NATS has lost something, and send it again",
+		Use: "recover", Short: "Publish the messages that NATS has lost again",
 		Args: exactly(),
-		Long: `Let the orchestrators look whether NATS has all that it should have: work, timers, messages between instances. What is missing is sent again; what is there
-stays as it is. They do so by themselves when NATS has lost everything, and for single instances when they are overdue; this is for when a part of it may be lost, such as after a
-backup was restored.`,
+		Long: `Ask the orchestrators to compare NATS with the histories of running instances, and to publish the tasks, timers and messages between instances that are missing
+again. Messages that exist stay unchanged.
+
+Orchestrators recover by themselves when NATS has lost everything, and single instances when they are overdue. Use this command when a part may be lost, such
+as after a restore of a backup.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
 				r, err := c.client.System().Recover(ctx)

@@ -101,7 +101,7 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 	case k.o.Most < 1:
 		return misuse("--most %d: at least one has to be printed", k.o.Most)
 	case k.overdue < 0:
-		return misuse("--overdue %v is less than no time", k.overdue)
+		return misuse("--overdue %v: want 0 or more", k.overdue)
 	case len(k.acks) > 0 && !isEmpty(only):
 		return misuse("which acknowledgements are meant? With --acks, only --prefix-of-id can say which instances")
 	case len(files) > 0 && cmd.Flags().Changed(databaseSetting):

@@ -178,7 +178,7 @@ func (c letterCommands) oneLetter(name, short string, do func(context.Context, u
 			return err
 		}
 		if len(n) > 1 {
-			return misuse("%q is too much: one at a time", args[1])
+			return misuse("unexpected argument %q; name one at a time", args[1])
 		}
 		return c.seeing(cmd, patience, func(ctx context.Context) error { return do(ctx, n[0]) })
 	}}

@@ -104,7 +104,7 @@ func (e *examination) print() error {
 		}
 	}
 	if worst == bad {
-		return errors.New("not everything is well")
+		return errors.New("problems were found; see the lines marked bad")
 	}
 	return nil
 }
@@ -146,11 +146,12 @@ func (e *examination) streams(ctx context.Context, config natsbroker.Config) {
 	}
 	text := strings.TrimPrefix(err.Error(), "nats: ")
 	if strings.Contains(strings.ToLower(text), "permissions violation") {
-		e.note("streams", look, "use an account that may look at JetStream", "they cannot be seen with these rights")
+		e.note("streams", look, "use a NATS user that may read JetStream",
+			"unknown: this user lacks the permissions for JetStream")
 		return
 	}
-	e.note("streams", bad, "an orchestrator with --setup make, or `rondo migrate --streams`, makes what is missing",
-		"%s", strings.ReplaceAll(text, "\n", "; "))
+	e.note("streams", bad, "run your program with \"migrate --streams\", or an orchestrator with --setup make: each "+
+		"creates what is missing", "%s", strings.ReplaceAll(text, "\n", "; "))
 }
 
 // storage compares the streams that clients can fill with their bounds.
@@ -163,7 +164,8 @@ func (e *examination) storage(ctx context.Context, b *natsbroker.Bus) {
 	const mib = 1 << 20
 	switch left := inbox.MaxBytes - inbox.Bytes; {
 	case inbox.MaxBytes == 0:
-		e.note("storage", look, "`rondo migrate --streams` bounds it; or set --inbox-max-bytes",
+		e.note("storage", look,
+			"run your program with \"migrate --streams\", which bounds the stream, or set --inbox-max-bytes",
 			"stream %s has no bound: messages of clients can take all storage of NATS", inbox.Name)
 	case left < mib:
 		e.note("storage", bad, "orchestrators make room by taking its messages; `rondo partitions` shows what waits",
@@ -394,7 +396,7 @@ func (e *examination) partitions(s client.SystemStatus) {
 		switch {
 		case p.Owner == "":
 			e.note("partitions", bad, "is an orchestrator running that is not just leaving?",
-				"partition %d is nobody's", p.Partition)
+				"partition %d has no owner", p.Partition)
 		case p.Receivers == 0 && p.Waiting > 0:
 			e.note("partitions", look, "look again in a few seconds, then into the log of "+p.Owner,
 				"partition %d has %s, and %s does not ask for messages", p.Partition,

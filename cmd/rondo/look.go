@@ -120,14 +120,15 @@ func (c lookCommands) list() *cobra.Command {
 	var count bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List instances, the newest first", Args: exactly(),
-		Long: "List instances, the newest first (with --prefix-of-id by id). All that is said about them must hold.",
+		Long: "List instances, the newest first (with --prefix-of-id, by id). The list has only instances that match " +
+			"all filters.",
 		Example: `  rondo list --status failed,halted
   rondo list --name fulfil --created-after 24h --attribute region=eu
   rondo list --count --status running`,
 	}
 	f.flags(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most; 0 for all")
-	cmd.Flags().StringVar(&cursor, "cursor", "", "go on behind another page: the `token` that its JSON has as next")
+	cmd.Flags().StringVar(&cursor, "cursor", "", "continue after a page: the `token` in the field \"next\" of its JSON")
 	cmd.Flags().BoolVar(&count, "count", false, "only count them")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		want, err := f.read(c.now())
@@ -135,7 +136,7 @@ func (c lookCommands) list() *cobra.Command {
 			return err
 		}
 		if limit < 0 {
-			return misuse("--limit %d is less than none", limit)
+			return misuse("--limit %d: want 0 or more", limit)
 		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
 			if count {
@@ -292,7 +293,7 @@ func (c lookCommands) showText(s shown) error {
 	}
 	line("history", "%s, %s", plural.Count(s.LastEvent, "event"), plural.Count(s.HistoryBytes, "byte"))
 	if t, ok := events.ParseTrace(s.Trace); ok {
-		line("trace", "%x%s", t.ID, map[bool]string{false: ", which nobody is told of"}[t.Sampled])
+		line("trace", "%x%s", t.ID, map[bool]string{false: ", not sampled: no spans are exported"}[t.Sampled])
 	}
 	for _, w := range s.Waits {
 		what := w.What + " (event " + strconv.FormatInt(w.Event, 10) + ", for " + span(c.now().Sub(w.Since)) + ")"
@@ -366,11 +367,11 @@ func (c lookCommands) history() *cobra.Command {
 	var execution int64
 	var export, clock, full bool
 	cmd := &cobra.Command{
-		Use: "history INSTANCE", Short: "Tell what has happened to an instance",
-		Long: `Tell what has happened to an instance, one line for each event: the time since the first one, its number, and what it says. An arrow marks what
-came from outside; everything else the code has said.
+		Use: "history INSTANCE", Short: "Print an instance's event history",
+		Long: `Print the event history of an instance, one line for each event: the time since the first event, the number of the event, and the event. An arrow marks events
+from outside; the code of the orchestration produced all others.
 
---export prints it as JSON, as package rondotest reads it to try today's code on it.`,
+--export prints the history as JSON, for rondotest.Replay and rondo check.`,
 		Example: `  rondo history order-2
   rondo history order-2 --export > testdata/order-2.json`,
 		Args: exactly("INSTANCE"),
@@ -460,9 +461,9 @@ type change struct {
 
 func (c lookCommands) watch() *cobra.Command {
 	return &cobra.Command{
-		Use: "watch INSTANCE", Short: "Tell each change of an instance's custom status, and how it ends",
-		Long: "Tell each change of an instance's custom status as it comes, and at last how it ends. Nothing is " +
-			"asked again and again for that.",
+		Use: "watch INSTANCE", Short: "Print each change of an instance's custom status, and its end",
+		Long: "Print each change of an instance's custom status when it happens, and finally how the instance " +
+			"ended.",
 		Args: exactly("INSTANCE"), Example: "  rondo watch order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, 0, func(ctx context.Context) error { return c.watchOne(ctx, args[0]) })

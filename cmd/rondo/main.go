@@ -125,8 +125,8 @@ func (c *cli) run(ctx context.Context, args []string) int {
 
 const about = `Rondo runs Go code that must not be lost half-way. This is its command line.
 
-It talks to a running system over NATS, and needs no access to the database, but for check. It finds NATS by --nats or $RONDO_NATS_URL, by a context of the
-nats command (--nats-context), or by the "dev" that runs in this directory; otherwise it tries nats://127.0.0.1:4222.`
+The commands reach a running system over NATS; only "check" also reads the database. They find NATS by --nats or $RONDO_NATS_URL, by a context of the nats
+command (--nats-context), or by the "dev" that runs in this directory. The default is nats://127.0.0.1:4222.`
 
 const examples = `  rondo dev --demo                                  a whole system in this directory, with an example
   rondo start fulfil '{"sku":"chair","cents":4500,"card":"1111","ship_to":"Bremen"}' --id order-1 --wait
@@ -153,7 +153,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
 	root.PersistentFlags().StringVarP(&c.output, "output", "o", "text", "the `format` of the output: text or json")
 	root.PersistentFlags().DurationVar(&c.timeout, "timeout", 0,
-		"how long this may take; 0 is 15s, and for what waits, as long as it takes")
+		"time limit of the command; 0 means 15s, and no limit for wait, watch, check and start --wait")
 	c.settings.flags(root)
 	root.AddGroup(
 		&cobra.Group{ID: "people", Title: "Talk to instances:"},
@@ -187,7 +187,7 @@ func (c *cli) root() *cobra.Command {
 			return misuse("--output %q is neither text nor json", c.output)
 		}
 		if c.timeout < 0 {
-			return misuse("--timeout %v is less than no time", c.timeout)
+			return misuse("--timeout %v: want 0 or more", c.timeout)
 		}
 		return nil
 	}
@@ -223,14 +223,14 @@ func emptyFlags(flags *pflag.FlagSet) error {
 func exitCodes() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "The codes with which rondo exits", Long: `The codes with which rondo exits:
 
-  0  it is done
-  1  it has failed
-  2  the arguments or settings mean nothing; nothing was done
-  3  there is no such instance, execution, schedule, worker or dead letter
-  4  what was waited for, or was to be started, has ended, but did not complete: it has failed, or was cancelled or terminated; or the id is taken by another orchestration
-  5  NATS cannot be reached, or has no streams of this prefix, or no orchestrator answers, or it does not reach its database
-  6  the time is over (--timeout)
-  7  rondo check has found violations`}
+  0  the command succeeded
+  1  the command failed
+  2  the arguments or settings are invalid; the command did nothing
+  3  the instance, execution, schedule, worker or dead letter does not exist
+  4  the instance failed, was cancelled or was terminated; or another orchestration has its id
+  5  NATS cannot be reached or has no streams of this prefix, no orchestrator answers, or the orchestrators do not reach their database
+  6  the time limit (--timeout) expired
+  7  rondo check found violations`}
 }
 
 // connecting is the help topic about the flags that other help leaves out.
@@ -269,7 +269,7 @@ func between(least int, names ...string) cobra.PositionalArgs {
 			return misuse("%s is missing: %s", names[len(args)], usage(cmd))
 		}
 		if len(args) > len(names) {
-			return misuse("%q is too much: %s", args[len(names)], usage(cmd))
+			return misuse("unexpected argument %q; usage: %s", args[len(names)], usage(cmd))
 		}
 		return nil
 	}

@@ -21,11 +21,11 @@ func (c removeCommands) delete() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "delete INSTANCE... | delete --ended-before TIME [--name ...]",
-		Short: "Delete instances for good, with their children",
-		Long: `Delete instances for good, with all that is known of them, and with their children. Their ids can be used again.
+		Short: "Delete instances permanently, with their children",
+		Long: `Delete instances permanently, with their histories and their children. Their ids can be used again.
 
-Named instances must have ended, unless --force is given. Without names, those are deleted that have ended and fit what is said; --yes has to be
-said then, otherwise it only tells how many there are.`,
+Named instances must have ended, unless --force is set. Without names, --ended-before or --status is required: the command deletes all ended instances
+that match every filter. Without --yes, it only prints their number.`,
 		Example: `  rondo delete order-1 order-2
   rondo delete --ended-before 30d --name fulfil --yes`,
 	}
@@ -33,7 +33,7 @@ said then, otherwise it only tells how many there are.`,
 	cmd.Flags().BoolVar(&how.Force, "force", false, "delete instances that have not ended, too")
 	cmd.Flags().BoolVar(&how.Alone, "alone", false, "do nothing if an instance has children")
 	cmd.Flags().BoolVar(&how.Children, "children", false, "a child may be deleted without its parent")
-	cmd.Flags().BoolVar(&yes, "yes", false, "yes, delete all that have ended and fit")
+	cmd.Flags().BoolVar(&yes, "yes", false, "delete all ended instances that match")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		want, err := f.read(c.now())
 		if err != nil {
@@ -45,9 +45,9 @@ said then, otherwise it only tells how many there are.`,
 		bulk := cmd.Flags().Changed("ended-before") || len(want.Statuses) > 0
 		switch {
 		case len(args) == 0 && !bulk:
-			return misuse("which instances? Name them, or say with --ended-before or --status which ones are meant")
+			return misuse("INSTANCE is missing; name instances, or select ended ones with --ended-before or --status")
 		case slices.ContainsFunc(want.Statuses, func(s client.Status) bool { return !s.Ended() }):
-			return misuse("filters stand for instances that have ended; name those that have not, and say --force")
+			return misuse("filters select ended instances only; name running instances, and add --force")
 		case len(args) == 0 && how != (client.DeleteOptions{}):
 			return misuse("--force, --alone and --children are for instances that are named")
 		}
@@ -117,7 +117,7 @@ func (c removeCommands) prune() *cobra.Command {
 		Short: "Remove former executions of instances that continue as new",
 		Long: `Remove former executions of instances that continue as new. The current one always stays, and so do the values.
 
-Without the name of an instance, all are pruned that fit what is said, if --yes is given.`,
+Without the name of an instance, the command prunes all instances that match every filter. It needs --yes then.`,
 		Example: `  rondo prune basket-7 --keep 3
   rondo prune --name basket --older-than 30d --yes`,
 		Args: between(0, "INSTANCE"),
@@ -125,7 +125,7 @@ Without the name of an instance, all are pruned that fit what is said, if --yes 
 	f.flags(cmd)
 	cmd.Flags().IntVar(&keep, "keep", 1, "how many executions stay, the current one included")
 	cmd.Flags().StringVar(&before, "older-than", "", "keep what has ended later than this `time` ago, like 24h or 30d")
-	cmd.Flags().BoolVar(&yes, "yes", false, "yes, prune all that fit")
+	cmd.Flags().BoolVar(&yes, "yes", false, "prune all instances that match")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		want, err := f.read(c.now())
 		if err != nil {

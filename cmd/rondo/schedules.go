@@ -29,7 +29,7 @@ func (c scheduleCommands) schedules() *cobra.Command {
   rondo schedules
   rondo schedules pause nightly`,
 	}
-	list := &cobra.Command{Use: "list", Short: "List them", Args: exactly(),
+	list := &cobra.Command{Use: "list", Short: "List schedules", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.listSchedules(cmd)
 		}}
@@ -40,10 +40,11 @@ func (c scheduleCommands) schedules() *cobra.Command {
 		return c.listSchedules(cmd)
 	}
 	cmd.AddCommand(list, c.showSchedule(), c.putSchedule(),
-		c.changeSchedule("pause", "Let one start nothing until it is resumed", "paused",
+		c.changeSchedule("pause", "Pause a schedule until it is resumed", "paused",
 			client.Schedules.Pause),
-		c.changeSchedule("resume", "Let one that is paused go on", "it goes on", client.Schedules.Resume),
-		c.changeSchedule("drop", "Remove one; what it has started goes on", "dropped", client.Schedules.Delete))
+		c.changeSchedule("resume", "Resume a paused schedule", "resumed", client.Schedules.Resume),
+		c.changeSchedule("drop", "Delete a schedule; instances that it started continue", "dropped",
+			client.Schedules.Delete))
 	return cmd
 }
 
@@ -95,7 +96,7 @@ func orElse(s, other string) string {
 
 func (c scheduleCommands) showSchedule() *cobra.Command {
 	return &cobra.Command{
-		Use: "show SCHEDULE", Short: "Show one, with when it starts something next", Args: exactly("SCHEDULE"),
+		Use: "show SCHEDULE", Short: "Show a schedule and its next start times", Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.seeing(cmd, patience, func(ctx context.Context) error {
 				s, err := c.client.Schedules().Get(ctx, args[0])
@@ -139,8 +140,8 @@ func (c scheduleCommands) putSchedule() *cobra.Command {
 	var overlap string
 	var unchecked bool
 	cmd := &cobra.Command{
-		Use: "put SCHEDULE ORCHESTRATION [INPUT]", Short: "Make one, or change it",
-		Long: `Make a schedule, or change it. --cron has five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or is one of
+		Use: "put SCHEDULE ORCHESTRATION [INPUT]", Short: "Create or update a schedule",
+		Long: `Create or update a schedule. --cron has five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or is one of
 @hourly, @daily, @weekly, @monthly, @yearly, and "@every 10m".
 
 Orchestrators that are running check the name of the orchestration and the input. With --unchecked, the schedule is stored before its code is deployed.
@@ -150,7 +151,7 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 		Args:    between(2, "SCHEDULE", "ORCHESTRATION", "INPUT"),
 	}
 	cmd.Flags().StringVar(&s.Cron, "cron", "", "the `pattern` of the times, like '30 2 * * *' or @hourly")
-	cmd.Flags().StringVar(&s.Zone, "zone", "", "the time `zone` for it, like Europe/Berlin; UTC if nobody says it")
+	cmd.Flags().StringVar(&s.Zone, "zone", "", "the time `zone` for it, like Europe/Berlin; the default is UTC")
 	cmd.Flags().StringVar(&overlap, "overlap", "skip",
 		"the `policy` for a run whose predecessor has not ended: skip, replace or each")
 	cmd.Flags().StringVar(&s.Version, "orchestration-version", "", "the `version` of the orchestration")
@@ -160,7 +161,7 @@ While an instance that was started before runs, "skip" starts nothing, "replace"
 	cmd.Flags().BoolVar(&s.Paused, "paused", false, "it starts nothing until it is resumed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if s.Cron == "" {
-			return misuse("when? Say it with --cron, like --cron '0 3 * * *' or --cron '@every 10m'")
+			return misuse("--cron is missing; for example --cron '0 3 * * *' or --cron '@every 10m'")
 		}
 		if s.Input, err = c.payload("input", args, 2); err != nil {
 			return err

@@ -43,34 +43,34 @@ func (c startCommands) start() *cobra.Command {
 		Use: "start ORCHESTRATION [INPUT]", Short: "Start an instance of an orchestration",
 		Long: `Start an instance of an orchestration.
 
-The input is JSON; @file reads it from a file, and - from the standard input. The start is kept by NATS when this returns, whether an
-orchestrator runs or not. With --wait, it waits until the instance has ended, and prints its output.
+The input is JSON; @file reads it from a file, and - from the standard input. When the command returns, NATS has stored the start, even if no orchestrator runs.
+With --wait, the command waits until the instance has ended, and prints its output.
 
 The input is checked: a missing one, or a field that the orchestration does not know, fails the instance at once (--ignore-unknown-fields accepts them).
 
-If there is an instance of that id already, nothing changes, a line says so, and --wait waits for that one. If that one has ended and did not complete, or is of another
-orchestration, this exits with 4. --on-conflict says otherwise:
+If an instance with this id exists, the command starts nothing and says so; --wait waits for the existing instance. The command exits with 4 if that instance has
+ended without completing, or belongs to another orchestration. --on-conflict changes this:
 
-  use      keep the one that is there (this is what happens if nothing is said)
+  use      keep the existing instance (default)
   reject   fail
-  restart  start afresh what has ended, and keep what runs
-  replace  terminate what runs, and start afresh`,
+  restart  start an ended instance afresh, and keep a running one
+  replace  terminate a running instance; start afresh in either case`,
 		Example: `  rondo start fulfil '{"sku":"chair","cents":4500,"card":"1111","ship_to":"Bremen"}' --id order-1 --wait
   rondo start report @input.json --delay 1h --attribute region=eu
   rondo start nightly --at 2027-01-01T03:00:00Z`,
 		Args: between(1, "ORCHESTRATION", "INPUT"),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.id, "id", "", "the `id` of the instance; if nobody says it, one is made")
+	flags.StringVar(&f.id, "id", "", "the `id` of the instance; by default, one is generated")
 	flags.StringVar(&f.version, "orchestration-version", "",
-		"the `version` of the orchestration; the newest one if nobody says it")
+		"the `version` of the orchestration; the default is the newest one")
 	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
 	flags.StringVar(&f.conflict, "on-conflict", "use",
 		"the `policy` for an ID that exists: use, reject, restart or replace")
 	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
 	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
 	flags.Var(attributeFlag{&f.attributes}, "attribute",
-		"what it can be found by, as `key=value`; may be said more than once")
+		"an attribute by which clients find the instance, as `key=value`; may be repeated")
 	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown-fields", false,
 		"accept fields of the input that the orchestration does not know")
 	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, and print its output")

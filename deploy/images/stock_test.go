@@ -74,7 +74,7 @@ func runStock(t *testing.T, program string, labels map[string]string) {
 	}
 	said, code := execute(t, program, "doctor", "--nats", address)
 	if code == 0 || strings.Contains(said, "panic") || !strings.Contains(said, "connect to "+address) ||
-		!strings.Contains(said, "not everything is well") {
+		!strings.Contains(said, "problems were found") {
 		t.Errorf("doctor exits with %d and says %q", code, said)
 	}
 }

@@ -68,7 +68,7 @@ func (r *Reading) fromEnvironment(config any, s Setting, env Environment) (probl
 		file, inFile := env(s.Env + "_FILE")
 		switch {
 		case inFile && ok:
-			return []error{fmt.Errorf("%s and %s_FILE: say one of the two", s.Env, s.Env)}
+			return []error{fmt.Errorf("%s and %s_FILE are mutually exclusive", s.Env, s.Env)}
 		case inFile && file != "":
 			data, err := os.ReadFile(file)
 			if err != nil {
