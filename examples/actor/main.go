@@ -88,7 +88,7 @@ type Request struct {
 	Command
 }
 
-// The contracts.
+// The definitions.
 var (
 	Account  = orchestration.Define[Opening, State]("account")
 	Commands = orchestration.DefineMailbox[Command]("commands")

@@ -109,7 +109,7 @@ type Invoice struct {
 	TakesMS  int    `json:"takes_ms,omitempty"`
 }
 
-// The contracts.
+// The definitions.
 var (
 	Bill = orchestration.Define[Job, Summary]("bill")
 	// Send sends an invoice and gives its cents. An unknown address is not tried again, everything

@@ -25,7 +25,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// The contracts: clients that start and approve orders need these definitions, too.
+// The definitions: clients that start and approve orders need them, too.
 var (
 	Fulfil    = orchestration.Define[Order, Receipt]("fulfil")
 	Approvals = orchestration.DefineMailbox[string]("approvals") // name of the approver
@@ -68,7 +68,7 @@ func fulfil(ctx *orchestration.Context, o Order) (Receipt, error) {
 	return Receipt{Payment: payment, Tracking: tracking}, nil
 }
 
-// parts is the code with its contracts. The orchestrator runs fulfil, workers run the others.
+// parts is the code with its definitions. The orchestrator runs fulfil, workers run the others.
 var parts = []app.Part{
 	Fulfil.Bind(fulfil),
 	Reserve.Bind(func(ctx context.Context, item Item) (string, error) { return reserve(ctx, key(ctx), item) }),

@@ -26,7 +26,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// The contracts: names and types.
+// The definitions: names and types.
 var (
 	Hello = orchestration.Define[string, string]("hello")
 	Greet = activity.Define[string, string]("greet", activity.Retry(3))

@@ -11,7 +11,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
-// The contracts: names and types.
+// The definitions: names and types.
 var (
 	Countdown = orchestration.Define[int, string]("countdown")
 	Say       = activity.Define[string, string]("say")

@@ -19,7 +19,7 @@ type Order struct {
 
 type Receipt struct{ Number string }
 
-// The contracts.
+// The definitions.
 var (
 	Checkout  = orchestration.Define[Order, Receipt]("checkout")
 	Approvals = orchestration.DefineMailbox[string]("approvals") // a mailbox: each message is the name of an approver
@@ -70,5 +70,5 @@ func refund(_ context.Context, receipt Receipt) (string, error) {
 	return "refund of " + receipt.Number, nil
 }
 
-// Parts is the code with its contracts; `app.Main(orders.Parts...)` makes a program of it.
+// Parts is the code with its definitions; `app.Main(orders.Parts...)` makes a program of it.
 var Parts = []app.Part{Checkout.Bind(checkout), Charge.Bind(charge), Ship.Bind(ship), Refund.Bind(refund)}
