@@ -245,17 +245,26 @@ func TestTimersSurviveARestartOfEverything(t *testing.T) {
 func TestCancelledTimerNeverFires(t *testing.T) {
 	s := newSystem(t, openSQLite(t), timing...)
 	s.orchestrate()
-	for i, ms := range []int{300, 1800, 2600} {
-		id := fmt.Sprint("i", i)
-		s.start("impatient", id, ms)
-		s.reaches(id, events.KindTimerCreated)
-		s.say(events.Message{ID: id, Instance: id,
-			Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"in time"`)}})
-		s.completed(id, "in time")
+	var inTime []string
+	for _, ms := range []int{1400, 1800, 2600} { // the first one is published at once
+		for try := 0; ; try++ {
+			id := fmt.Sprintf("i%d-%d", ms, try)
+			s.start("impatient", id, ms)
+			s.reaches(id, events.KindTimerCreated)
+			s.say(events.Message{ID: id, Instance: id,
+				Content: &events.EventRaised{Name: "approval", Data: codec.Payload(`"in time"`)}})
+			if out := string(s.ended(id).Output); out == `"in time"` {
+				inTime = append(inTime, id)
+				break
+			} else if out != `"late"` || slices.Contains(s.kinds(id), events.KindEventReceived) {
+				t.Fatalf("%s is completed with %s", id, out)
+			}
+			t.Logf("the machine was too slow for %s", id)
+		}
 	}
-	for i := range 3 {
+	for _, id := range inTime {
 		s.eventually("the broker has no timer any more", func() error {
-			w, err := events.Encode("rondo", events.Message{Instance: fmt.Sprint("i", i),
+			w, err := events.Encode("rondo", events.Message{Instance: id,
 				Content: &events.WithdrawTimer{Ref: events.Ref{Execution: 1, Event: 3}}})
 			if err != nil {
 				return err
@@ -266,10 +275,8 @@ func TestCancelledTimerNeverFires(t *testing.T) {
 			}
 			return err
 		})
-		for _, k := range s.kinds(fmt.Sprint("i", i)) {
-			if k == events.KindTimerFired {
-				t.Errorf("the timer of i%d has fired", i)
-			}
+		if slices.Contains(s.kinds(id), events.KindTimerFired) {
+			t.Errorf("the timer of %s has fired", id)
 		}
 	}
 }

