@@ -113,6 +113,15 @@ var mutantsOfDelivery = []mutant{
 		run: "^TestReceiveEndsAlthoughADueMessageCannotBeForwarded$", hangs: 60 * time.Second}, edits: []edit{
 		{natsOf + "later.go", "f.forwardBatch(grace, batch)", "f.forwardBatch(f.ctx, batch)"},
 	}},
+	{name: "a late timer fires the other time limit", test: test{pkg: "./pkg/round",
+		run: "^TestScenarios$/^order_of_time_limits$"}, edits: []edit{
+		{roundOf + "inbox.go", "!c.Due.IsZero() && c.Due.Before(o.next())", "!c.Due.IsZero() && c.Due.After(o.next())"},
+	}},
+	{name: "the watermark of a round ignores the messages that it takes", test: test{pkg: "./services/orchestrator",
+		run: "^TestNoTimerWaitsForAMessageBehindIt$"}, edits: []edit{
+		{loopOf + "instances.go", "moments(all)[len(e.taken):]", "moments(e.waiting)"},
+		{loopOf + "instances.go", "	all := append(slices.Clone(e.taken), e.waiting...)\n", ""},
+	}},
 	{name: "a nack on purpose counts as a death elsewhere", test: test{pkg: "./services/orchestrator",
 		run: "^TestAForwardedMessageIsNoPoisonForItsNacks$"}, edits: []edit{
 		{loopOf + "receive.go", "d.NumDelivered-d.Nacked-", "d.NumDelivered-"},

@@ -107,7 +107,10 @@ func (c *clock) look(now time.Time) (right <-chan struct{}) {
 // doubt has the orchestrator decide nothing until the clock is right. mu is held.
 func (c *clock) doubt(why error) {
 	if c.wrong == nil {
-		c.right, c.since = make(chan struct{}), time.Now()
+		c.right = make(chan struct{})
+	}
+	if c.wrong == nil || c.since.IsZero() { // also when the process begins
+		c.since = time.Now()
 		c.log.Error("nothing is decided while the clock may be wrong: let all machines have the time from NTP",
 			"error", why)
 	}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -99,6 +100,21 @@ func TestALeapIsNoticedBeforeTheNextRound(t *testing.T) {
 			t.Errorf("the clock is right again: %v", err)
 		}
 	})
+}
+
+// TestAWrongClockIsLoggedAtTheStart: an orchestrator that begins with a wrong clock waits, and logs
+// why, once.
+func TestAWrongClockIsLoggedAtTheStart(t *testing.T) {
+	c := &clocksOf{}
+	c.set(func() { c.own = time.Hour })
+	x := c.clock()
+	var log bytes.Buffer
+	x.log = slog.New(slog.NewTextHandler(&log, nil))
+	x.compare(t.Context())
+	x.compare(t.Context())
+	if n := strings.Count(log.String(), "1h0m0s ahead of that of nats"); n != 1 || x.err() == nil {
+		t.Errorf("it is logged %d times:\n%s", n, log.String())
+	}
 }
 
 // TestClocksThatDiffer tries how far clocks may differ, and each clock that may be wrong.
