@@ -161,7 +161,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []struct{ file, from string }{{"shop.go", "// Order is what"},
-		{"fulfil.go", "// The contracts:"}} {
+		{"fulfil.go", "// The definitions:"}} {
 		code, err := os.ReadFile(part.file)
 		if err != nil {
 			t.Fatal(err)

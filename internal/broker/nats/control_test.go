@@ -23,7 +23,9 @@ func TestTooManyResponses(t *testing.T) {
 	t.Cleanup(other.Close)
 	for name, floods := range map[string]struct{ count, size int }{"many": {10_100, 0}, "large": {70, 1 << 20}} {
 		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{})
 			sub, err := other.Subscribe("rondo.api."+name, func(m *nats.Msg) {
+				defer close(ended)
 				for range floods.count {
 					if err := m.Respond(make([]byte, floods.size)); err != nil {
 						t.Error(err)
@@ -41,6 +43,7 @@ func TestTooManyResponses(t *testing.T) {
 			if len(answers) > 0 {
 				t.Errorf("%d responses are returned", len(answers))
 			}
+			<-ended
 			if err := sub.Unsubscribe(); err != nil {
 				t.Error(err)
 			}
