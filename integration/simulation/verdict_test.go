@@ -20,7 +20,7 @@ import (
 func (w *world) left() string {
 	for _, j := range w.jobs {
 		if !w.hasEnded(j) {
-			return j.id + " has not ended:" + tail(w.context, w.store, j.id)
+			return j.id + " has not ended"
 		}
 	}
 	for _, h := range w.hosts {
@@ -58,6 +58,9 @@ func (w *world) verdict() (faults []string) {
 	if w.undone != "" {
 		w.found = w.check()
 		bad("it did not come to its end: %s", w.undone)
+		if i := slices.IndexFunc(w.jobs, func(j *job) bool { return !w.hasEnded(j) }); i >= 0 {
+			bad("the history of %s ends with%s", w.jobs[i].id, tail(w.context, w.store, w.jobs[i].id))
+		}
 	}
 	for _, d := range w.broker.Dead() {
 		if d.Header["Rondo-Dead-Reason"][0] == "has_ended" && w.mayEndEarly(d.Subject) || isGarbage(d.Subject) {

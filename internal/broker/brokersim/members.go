@@ -3,8 +3,8 @@ package brokersim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -79,7 +79,7 @@ func (m *membership) look() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !slices.EqualFunc(all, m.seen, func(a, b broker.Member) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+	if !reflect.DeepEqual(all, m.seen) {
 		m.seen = all
 		select {
 		case m.changed <- struct{}{}:
