@@ -68,14 +68,15 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 IN_MEMORY = TMPDIR=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/rondo-XXXXXX); export TMPDIR; chmod 1777 "$$TMPDIR"; \
 	trap 'rm -rf "$$TMPDIR" || :' EXIT
 
-# The tests of these packages run whole systems, many at once, and wait most of the time: they have a go test of their own.
+# The tests of these packages run whole systems or servers, many at once, and wait most of the time: they have a go test of their own.
 MODULE := github.com/rondo-run/rondo
 SYSTEMS := $(MODULE)/integration
-SERVERS := $(MODULE)/internal/broker/nats
-# The race detector multiplies the CPU time of the NATS servers in these tests by four. In `make test` it watches those in which the most
-# different goroutines meet, and `make test-all` runs all of them with it.
+SERVERS := $(MODULE)/(internal/broker/nats|services/jobs)
+# The race detector multiplies the CPU time of these tests by four and more. In `make test` it watches those in which the most different
+# goroutines meet, and `make test-all` runs all of them with it.
 WATCHED := Conformance$$|EverythingTwice|Shutdown|PartitionsMove|PartitionCount|RollingRestart|Checker|LostBroker|StepsMove|SecondCommit
 WATCHED := $(WATCHED)|BesideOthers|OneBusyInstance|SessionsStay|InAnyOrder|Reaches|HeartbeatTimeout|StreamIsMadeAgain|Unregistered
+WATCHED := $(WATCHED)|ConcurrentLocks|RequestsAtOnce|StartedAtOnce|ManyAsk|TwoProcesses|BrokerIsAway|LosesAnswers|GivesBack
 WATCHED := $(WATCHED)|Direct|Bundle|Order|Receive|Handover|Connection|Loses|Due|GoesOn|Repaired|Watermark|Results
 # The tests of these packages start servers, databases or processes, or wait for time to pass: `make quick` leaves them out.
 SLOW := integration(/.*)?|cmd/rondo|internal/broker/(nats|brokersim|embedded)|internal/(natstest|pgfault|pgtest|tidy)|pkg/(app|client)|pkg/history/(cockroach|sqlite)|services/(jobs|worker)|examples/polyglot
