@@ -45,6 +45,8 @@ var (
 	shapeGather = orchestration.Define[int, int]("gather")
 	shapeMail   = orchestration.DefineMailbox[int]("letters")
 	shapeTotal  = orchestration.DefineValue[int]("total")
+	shapeTick   = orchestration.DefineEvent[int]("tick")
+	shapeGo     = orchestration.DefineEvent[int]("go")
 )
 
 // simple makes a shape of one orchestration with one number.
@@ -57,6 +59,11 @@ func letter(instance string, n int) events.Message {
 		Content: &events.MailboxMessage{Mailbox: "letters", Data: codec.Payload(fmt.Sprint(n))}}
 }
 
+func event(name string, n int) events.Message {
+	return events.Message{ID: fmt.Sprint(name, "-", n), Instance: "i",
+		Content: &events.EventRaised{Name: name, Data: codec.Payload(fmt.Sprint(n))}}
+}
+
 // shapes are the runs during which services die. There is one instance of each, or two that send
 // messages to each other, so that the order of events is always the same.
 var shapes = []shape{
@@ -67,6 +74,8 @@ var shapes = []shape{
 	simple("continue-as-new", 12),
 	{name: "queue and values", starts: []shapeStart{{"i", "gather", 3, 6}},
 		said: []events.Message{letter("i", 1), letter("i", 2), letter("i", 3)}},
+	{name: "kept events", starts: []shapeStart{{"i", "kept", 2, 6}},
+		said: []events.Message{event("tick", 1), event("tick", 2), event("go", 3)}},
 	{name: "steps", starts: []shapeStart{{"i", "steps", 3, 10}}},
 	simple("retry", 6),
 	simple("heartbeat", 6),
@@ -140,6 +149,14 @@ func orchestrationsOf(g *gate) []orchestration.Binding {
 			}
 			return sum, nil
 		}),
+		orchestration.Define[int, int]("kept").Bind(func(ctx *orchestration.Context, n int) (int, error) {
+			sum, err := shapeGo.Wait(ctx)
+			for range n {
+				tick, err2 := shapeTick.Wait(ctx) // it came before
+				sum, err = sum+tick, errors.Join(err, err2)
+			}
+			return sum, err
+		}, orchestration.Buffered(10, shapeTick)),
 		stepsOf(g),
 		orchestration.Define[int, string]("withdrawal").Bind(func(ctx *orchestration.Context, n int) (string, error) {
 			late := ctx.Timer(250 * time.Millisecond)

@@ -63,7 +63,7 @@ var (
 )
 
 // calmest are shapes that get to a window that is not noted on SQLite.
-var calmest = []string{"one", "fan-out", "child", "continue-as-new", "queue and values", "steps"}
+var calmest = []string{"one", "fan-out", "child", "continue-as-new", "queue and values", "kept events", "steps"}
 
 // windows lists all of them: the loop of the orchestrator, its other work, and the worker.
 var windows = []window{
