@@ -63,6 +63,9 @@ type Delivery struct {
 	// StoredAt is when the broker stored the message, or when a directly delivered message arrived.
 	// NotBefore is the earliest time to process it; zero means at once.
 	StoredAt, NotBefore time.Time
+	// AcceptedAt is when the broker stored a delayed message of a client first, if it has stored
+	// the message again since, because its time had come; otherwise zero.
+	AcceptedAt time.Time
 	// Hold settles the delivery.
 	Hold Hold
 }
@@ -70,6 +73,24 @@ type Delivery struct {
 // ID identifies a message without an id of its own. It is the same for each delivery of the
 // message.
 func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Sequence, d.StoredAt.UnixMicro()) }
+
+// WasDelayed reports whether the broker had the message before NotBefore.
+func (d Delivery) WasDelayed() bool {
+	first := d.StoredAt
+	if !d.AcceptedAt.IsZero() {
+		first = d.AcceptedAt
+	}
+	return d.NotBefore.After(first)
+}
+
+// Moment is when the message counts as sent: when the broker stored it, or the time that it was
+// delayed to, however late the broker has stored it again for its receiver.
+func (d Delivery) Moment() time.Time {
+	if d.WasDelayed() {
+		return d.NotBefore
+	}
+	return d.StoredAt
+}
 
 // Hold settles a delivery. Its methods do not block and may be called concurrently. When their
 // effect is lost, the broker redelivers the message.

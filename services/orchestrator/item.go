@@ -55,19 +55,16 @@ func (i *item) moment() time.Time {
 		return c.Due
 	default:
 	}
-	switch {
-	case i.inside():
+	if i.inside() {
 		return i.arrived
-	case i.delivery.NotBefore.After(i.delivery.StoredAt):
-		return i.delivery.NotBefore
 	}
-	return i.delivery.StoredAt
+	return i.delivery.Moment()
 }
 
 // isStored reports whether the moment of the message is when the broker stored it.
 func (i *item) isStored() bool {
 	_, timer := i.message.Content.(*events.TimerDue)
-	return !timer && !i.inside() && !i.delivery.Direct && !i.delivery.NotBefore.After(i.delivery.StoredAt)
+	return !timer && !i.inside() && !i.delivery.Direct && !i.delivery.WasDelayed()
 }
 
 // moments returns the places of messages in time. The broker stores messages in the order of their

@@ -143,3 +143,25 @@ func TestNoTimerWaitsForAMessageBehindIt(t *testing.T) {
 		}
 	}
 }
+
+// TestAForwardedEventKeepsItsMoment: an event was due before a timer, and both waited in the broker
+// until an orchestrator ran. What a client says about the time of its message does not count.
+func TestAForwardedEventKeepsItsMoment(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	event := func(sequence uint64, d broker.Delivery) *item {
+		d.Sequence, d.Hold = sequence, noHold{}
+		return &item{message: events.Message{Instance: "i", Content: &events.EventRaised{Name: "e"}}, delivery: d}
+	}
+	timer := &item{message: events.Message{Instance: "i", Content: &events.TimerDue{Due: at(60)}},
+		delivery: broker.Delivery{Sequence: 1, StoredAt: at(120), Hold: noHold{}}}
+	late := event(2, broker.Delivery{StoredAt: at(120), NotBefore: at(30)})
+	after := event(3, broker.Delivery{AcceptedAt: at(10), StoredAt: at(121), NotBefore: at(90)})
+	before := event(4, broker.Delivery{AcceptedAt: at(10), StoredAt: at(122), NotBefore: at(30)})
+	items := []*item{timer, late, after, before}
+	inOrder(items)
+	for n, want := range []*item{before, timer, after, late} {
+		if items[n] != want {
+			t.Errorf("message %d is %d, want %d", n, items[n].delivery.Sequence, want.delivery.Sequence)
+		}
+	}
+}

@@ -225,7 +225,8 @@ type message struct {
 	wire      events.Wire
 	stored    time.Time
 	notBefore time.Time
-	partition int // of the inbox
+	accepted  time.Time // of a delayed message of a client that was stored again: when it was stored first
+	partition int       // of the inbox
 	isTask    bool
 	queue     broker.TaskQueueName
 	who       string // the instance
@@ -363,6 +364,10 @@ func (b *Broker) due(now time.Time) (next time.Time) {
 		at := m.notBefore.Add(-time.Second)
 		if !at.After(now) {
 			delete(b.later, key)
+			switch verb, each := b.kindOf(m.wire.Subject); {
+			case each, verb == events.VerbStart, verb == events.VerbControl:
+				m.accepted = m.stored
+			}
 			b.put(m, now)
 			continue
 		}
@@ -440,8 +445,9 @@ func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Deliver
 	m.holder, m.taken, m.returned, m.free = to, false, false, now.Add(b.wait(m))
 	d := broker.Delivery{
 		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
-		Sequence: m.place, NumDelivered: m.deliveries, StoredAt: m.stored,
-		Hold: hold{b, to.c, m.place, m.wire.Subject},
+		Sequence: m.place, NumDelivered: m.deliveries, StoredAt: m.stored, NotBefore: m.notBefore,
+		AcceptedAt: m.accepted,
+		Hold:       hold{b, to.c, m.place, m.wire.Subject},
 	}
 	if _, again := d.Header[headerAgain]; again {
 		delete(d.Header, headerAgain)

@@ -25,6 +25,7 @@ var delayTests = []test{
 	{"a delayed message may be withdrawn when it has come", Settings{}, withdrawnLate},
 	{"a delay may be as long as can be", Settings{}, farDelay},
 	{"delayed work is not early", Settings{}, delayedWork},
+	{"a delayed message keeps its moment while nothing is received", Settings{}, keepsMoment},
 	{"a delayed message outlives its receiver", Settings{InboxAckWait: 4 * time.Second}, delayedOutlives},
 	{"the broker tells whether it still has a message", Settings{}, has},
 }
@@ -225,6 +226,52 @@ func delayedOfPeople(t *T) {
 // withdraw returns the message that withdraws a published one.
 func withdraw(w events.Wire) events.Wire {
 	return events.Wire{Subject: w.Subject, NotBefore: w.NotBefore, Purge: true}
+}
+
+// keepsMoment publishes delayed messages whose time comes while nothing is received, and then
+// another one that says that its time was before. A delivery that is handed over has the same
+// moment.
+func keepsMoment(t *T) {
+	b, other := t.bus(), t.bus()
+	r := t.receive(b)
+	began := time.Now()
+	due := began.Add(3 * time.Second)
+	want := make(map[string]bool) // subjects, and whether they were delayed
+	for _, verb := range []string{"start.o", "event.e", "mailbox.q", "control.cancel"} {
+		w := events.Wire{Subject: b.Prefix() + "." + verb + ".i", Header: headerWith(verb), NotBefore: due}
+		t.publish(b, w)
+		want[w.Subject] = true
+	}
+	r.nothing(time.Second) // the broker stores them for later
+	r.stop()
+	<-time.After(time.Until(due)) // the test is about messages that become due before they are received
+	late := events.Wire{Subject: b.Prefix() + ".event.late.i", Header: headerWith("late"), NotBefore: began}
+	t.publish(b, late)
+	want[late.Subject] = false
+	given := make(chan broker.Delivery, 1)
+	stop, err := other.ReceiveHandovers(broker.HandoverInbox, "other",
+		func(d broker.Delivery) error { given <- d; return nil })
+	t.must(err)
+	defer stop()
+	r = t.receive(b)
+	for range len(want) {
+		d := r.next().Delivery
+		t.eventually("it is handed over", func() bool { return b.Handover(t.Context(), "other", d) == nil })
+		handed := <-given
+		for how, d := range map[string]broker.Delivery{"delivered": d, "handed over": handed} {
+			wasDelayed, known := want[d.Subject]
+			switch moment := d.Moment(); {
+			case !known || d.WasDelayed() != wasDelayed:
+				t.Errorf("%s: %q was delayed: %t", how, d.Subject, d.WasDelayed())
+			case wasDelayed && !moment.Equal(due):
+				t.Errorf("%s: the moment of %q is %v, want %v", how, d.Subject, moment, due)
+			case !wasDelayed && moment.Before(due):
+				t.Errorf("%s: the moment of %q is %v, which is before it was published", how, d.Subject, moment)
+			}
+		}
+		handed.Hold.Ack()
+	}
+	t.empty()
 }
 
 func withdrawnDelay(t *T) {

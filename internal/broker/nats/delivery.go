@@ -87,6 +87,8 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 		o.accepted = readAcceptance(d.Header)
 		if fired, err := time.Parse(time.RFC3339Nano, first(d.Header, headerFired)); err == nil {
 			d.Scheduled, d.StoredAt = true, fired
+		} else if o.accepted.at > 0 {
+			d.AcceptedAt = time.UnixMicro(o.accepted.at).UTC()
 		}
 	}
 	if at := d.Header[headerNotBefore]; len(at) > 0 {

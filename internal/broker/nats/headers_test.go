@@ -564,8 +564,9 @@ func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 			}
 			d.Hold.Ack()
 			m, err := events.Decode("rondo", d.Subject, d.Header, d.Body, "no id")
-			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %s %s %+v %v", d.NumDelivered, d.NotBefore, d.Direct,
-				d.Scheduled, m.ID, d.Body, m.Content, err)}
+			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %t %t %s %s %+v %v", d.NumDelivered,
+				d.NotBefore, d.AcceptedAt.IsZero(), d.AcceptedAt.After(time.Now()), d.Direct, d.Scheduled, m.ID, d.Body,
+				m.Content, err)}
 		})
 		close(came)
 	}()

@@ -53,7 +53,7 @@ type readyQueue struct {
 // for which take has not returned; 0 if there is none.
 func (q *readyQueue) last(who string, before time.Time) uint64 {
 	is := func(w *waiting) bool {
-		return w != nil && lastWord(w.d.Subject) == who && w.moment().Before(before)
+		return w != nil && lastWord(w.d.Subject) == who && w.d.Moment().Before(before)
 	}
 	for w := q.newest[who]; w != nil && w.number > q.popped; w = w.before {
 		if is(w) {
@@ -64,14 +64,6 @@ func (q *readyQueue) last(who string, before time.Time) uint64 {
 		return q.popped
 	}
 	return 0
-}
-
-// moment is when a message counts as sent: when it was stored, or the time that it was delayed to.
-func (w *waiting) moment() time.Time {
-	if w.notBefore.After(w.d.StoredAt) {
-		return w.notBefore
-	}
-	return w.d.StoredAt
 }
 
 func newReadyQueue() readyQueue {
