@@ -139,7 +139,7 @@ var packages = map[string]rule{
 		"services/orchestrator/steps",
 	}},
 	"services/orchestrator/maintenance": {imports: []string{"pkg/events", "pkg/round", "pkg/history",
-		"internal/broker", "pkg/outbox", "internal/telemetry"}},
+		"internal/broker", "pkg/outbox", "internal/telemetry", "golang.org/x/time/rate"}},
 	"services/orchestrator/ownership": {imports: []string{"pkg/events", "pkg/round", "internal/broker",
 		"internal/telemetry"}},
 	"services/orchestrator/report": {imports: []string{"pkg/events", "pkg/failure",

@@ -8,9 +8,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
@@ -71,12 +74,14 @@ type Keeper struct {
 	log     *slog.Logger
 	sweeper outbox.Sweeper
 	healer  outbox.Healer
+	// requests limits the logs of requests for a recovery.
+	requests rate.Sometimes
 }
 
 // New returns a Keeper.
 func New(b Broker, store history.Store, c Config) *Keeper {
 	return &Keeper{
-		config: c, broker: b, store: store, log: c.Logger,
+		config: c, broker: b, store: store, log: c.Logger, requests: rate.Sometimes{Interval: requestsEvery},
 		sweeper: outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), After: c.OutboxAfter,
 			Hold: 3 * c.OutboxAfter, Clock: c.Clock, Log: c.Logger, Watcher: c.Metrics.Outbox()},
 		healer: outbox.Healer{Broker: b, Store: store, Prefix: b.Prefix(), Grace: c.OverdueGrace,
@@ -89,6 +94,9 @@ const (
 	// settleFor is longer than a directly delivered task stays unstored: a second, and three more
 	// if the worker does not answer.
 	settleFor = broker.LastsAfter + 4*time.Second
+
+	// requestsEvery is the interval of logs of requests for a recovery.
+	requestsEvery = time.Minute
 
 	tidyEvery   = time.Minute
 	retainEvery = time.Minute
@@ -362,9 +370,11 @@ func (k *Keeper) lostSince(ctx context.Context, since time.Time, isAsked bool) e
 			return nil // it has lost everything, and a recovery finds out since when
 		}
 		value := lostAt(since, isAsked)
+		// The value must change, so that the recovery that has begun does not end with it.
 		if at, wasAsked, ok := parseLost(is); ok && at.Before(since) {
-			// The value must change, so that the recovery that has begun does not end with it.
-			value = lostAt(at.Add(-1), wasAsked)
+			if value = lostAt(at.Add(-1), wasAsked); isAsked {
+				value = askedAgain(is)
+			}
 		}
 		if ok, err := k.setFlag(ctx, is, value); ok || err != nil {
 			return err
@@ -394,9 +404,28 @@ func lostAt(at time.Time, isAsked bool) string {
 // lost.
 const asked = " asked"
 
+// again is behind that, with a number, if a user has asked since. It changes only the value, so
+// that a recovery that ends knows whether more than that has happened while it ran.
+const again = " again "
+
+// askedAgain is the value of the flag recovered after one more request.
+func askedAgain(value []byte) string {
+	first, times, _ := strings.Cut(string(value), again)
+	n, _ := strconv.ParseUint(times, 10, 64) // without a number, it is the first request
+	return first + again + strconv.FormatUint(n+1, 10)
+}
+
+// onlyAsked reports whether a value of the flag differs from an earlier one only by requests.
+func onlyAsked(value, before string) bool {
+	first, _, _ := strings.Cut(before, again)
+	now, _, isAsked := strings.Cut(value, again)
+	return isAsked && now == first && value != before
+}
+
 // parseLost reads the moment of a loss.
 func parseLost(value []byte) (at time.Time, wasAsked, ok bool) {
-	moment, wasAsked := strings.CutSuffix(string(value), asked)
+	first, _, _ := strings.Cut(string(value), again)
+	moment, wasAsked := strings.CutSuffix(first, asked)
 	at, err := time.Parse(time.RFC3339Nano, moment)
 	return at, wasAsked, err == nil
 }
@@ -419,7 +448,9 @@ func (k *Keeper) Begin(ctx context.Context) error {
 // moment of an earlier loss: the next orchestrator that checks the flag publishes the missing
 // messages. It returns within what time that is.
 func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err error) {
-	k.log.Info("somebody asks to look whether the broker has all that it should have")
+	k.requests.Do(func() {
+		k.log.Info("a user asks for a recovery; further requests are not logged for a minute")
+	})
 	return k.config.Every, k.lostSince(ctx, time.Now(), true)
 }
 
@@ -440,7 +471,8 @@ func (k *Keeper) recover(ctx context.Context) error {
 	if err != nil || recovered {
 		return err
 	}
-	if _, err := k.config.Clock.Now(ctx); err != nil { // BEFORE the lease, so that others can recover meanwhile
+	began, err := k.config.Clock.Now(ctx) // BEFORE the lease, so that others can recover meanwhile
+	if err != nil {
 		return err
 	}
 	return k.alone(recoverLease, func(ctx context.Context) error {
@@ -462,9 +494,26 @@ func (k *Keeper) recover(ctx context.Context) error {
 			k.log.Warn("the broker had lost its messages; published what the running instances wait for", "instances",
 				healed.Instances, "messages", healed.Messages)
 		}
-		// If more was lost meanwhile, perhaps of what this recovery had found, the flag has another
-		// value, and the next recovery looks again.
-		_, err = k.setFlag(ctx, []byte(value), recoveredValue)
-		return err
+		return k.endRecovery(ctx, value, began)
 	})(ctx)
+}
+
+// endRecovery sets the flag recovered after a recovery that has begun with a value of the flag. If
+// more was lost meanwhile, perhaps of what this recovery had found, the flag has another value, and
+// the next recovery looks again. If a user has asked meanwhile, and nothing else has happened, the
+// next recovery looks back to the beginning of this one: otherwise requests during each recovery
+// would have the next one look further back than the one before.
+func (k *Keeper) endRecovery(ctx context.Context, value string, began time.Time) error {
+	if ok, err := k.setFlag(ctx, []byte(value), recoveredValue); ok || err != nil {
+		return err
+	}
+	for {
+		is, err := k.broker.Get(ctx, broker.KeyRecovered)
+		if err != nil || !onlyAsked(string(is), value) {
+			return err
+		}
+		if ok, err := k.setFlag(ctx, is, lostAt(began, true)); ok || err != nil {
+			return err
+		}
+	}
 }

@@ -60,6 +60,8 @@ type valueBroker struct {
 	meanwhile func()
 }
 
+func (*valueBroker) Prefix() string { return "rondo" }
+
 func (b *valueBroker) Get(context.Context, string) ([]byte, error) { return b.value, nil }
 
 func (b *valueBroker) Create(_ context.Context, _ string, value []byte) (bool, error) {
@@ -132,33 +134,50 @@ func (s *busyStore) LastUpdate(context.Context, time.Time) (time.Time, error) { 
 // A recovery may have found what the broker loses, or what a user asks for, while it runs, or just
 // before it sets the flag. So another one follows.
 func TestALossDuringARecoveryIsRecovered(t *testing.T) {
-	began := time.Now().Add(-time.Hour).UTC()
-	ask := func(k *Keeper) {
+	now := time.Now().UTC()
+	began := now.Add(-time.Hour)
+	early := began.Add(-1) // nothing changes but the value
+	askedTwice := string(askedAgain([]byte(lostAt(began, true))))
+	forget := func(_ *Keeper, b *valueBroker) { b.value = nil }
+	lose := func(k *Keeper, _ *valueBroker) {
+		if err := k.LostSince(t.Context(), time.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+	ask := func(k *Keeper, _ *valueBroker) {
 		if _, err := k.RecoverSoon(t.Context()); err != nil {
 			t.Error(err)
+		}
+	}
+	both := func(first, second func(*Keeper, *valueBroker)) func(*Keeper, *valueBroker) {
+		return func(k *Keeper, b *valueBroker) {
+			first(k, b)
+			second(k, b)
 		}
 	}
 	for what, c := range map[string]struct {
 		value     string // of the flag, before the recovery
 		meanwhile func(k *Keeper, b *valueBroker)
 		done      bool
+		since     time.Time // the next recovery begins there
 	}{
-		"nothing happens":           {lostAt(began, false), func(*Keeper, *valueBroker) {}, true},
-		"everything is lost":        {lostAt(began, false), func(_ *Keeper, b *valueBroker) { b.value = nil }, false},
-		"a user asks":               {lostAt(began, false), func(k *Keeper, _ *valueBroker) { ask(k) }, false},
-		"a user asks a second time": {lostAt(began, true), func(k *Keeper, _ *valueBroker) { ask(k) }, false},
-		"the latest messages are lost": {lostAt(began, false), func(k *Keeper, _ *valueBroker) {
-			if err := k.LostSince(t.Context(), time.Now()); err != nil {
-				t.Error(err)
-			}
-		}, false},
+		"nothing happens":              {lostAt(began, false), func(*Keeper, *valueBroker) {}, true, began},
+		"everything is lost":           {lostAt(began, false), forget, false, began},
+		"a user asks":                  {lostAt(began, false), ask, false, now},
+		"a user asks a second time":    {lostAt(began, true), ask, false, now},
+		"a user asks a third time":     {askedTwice, ask, false, now},
+		"a user asks again and again":  {askedTwice, both(ask, ask), false, now},
+		"the latest messages are lost": {lostAt(began, false), lose, false, early},
+		"a user asks after a loss":     {askedTwice, both(lose, ask), false, early},
+		"a user asks before a loss":    {askedTwice, both(ask, lose), false, early},
 	} {
 		for _, atOnce := range []bool{true, false} {
 			what := fmt.Sprintf("%s, at once: %t", what, atOnce)
 			b, s := &valueBroker{value: []byte(c.value)}, &busyStore{last: began, meanwhile: func() {}}
 			log := slog.New(slog.DiscardHandler)
 			k := &Keeper{broker: b, store: s, log: log, healer: outbox.Healer{Broker: b, Store: s, Log: log},
-				config: Config{By: "me", Background: func(f func(context.Context)) { f(t.Context()) }}}
+				config: Config{By: "me", Background: func(f func(context.Context)) { f(t.Context()) },
+					Clock: func(context.Context) (time.Time, error) { return now, nil }}}
 			if meanwhile := func() { c.meanwhile(k, b) }; atOnce {
 				s.meanwhile = meanwhile
 			} else {
@@ -173,12 +192,27 @@ func TestALossDuringARecoveryIsRecovered(t *testing.T) {
 			if c.done {
 				continue
 			}
-			if at, _, err := k.lost(t.Context()); err != nil || at.After(began) {
-				t.Errorf("%s: the next recovery begins at %v, %v; want %v", what, at, err, began)
+			if at, _, err := k.lost(t.Context()); err != nil || !at.Equal(c.since) {
+				t.Errorf("%s: the next recovery begins at %v, %v; want %v", what, at, err, c.since)
 			}
 			if err := k.recover(t.Context()); err != nil || string(b.value) != recoveredValue {
 				t.Errorf("%s: the flag is %q after the second recovery, %v", what, b.value, err)
 			}
 		}
+	}
+}
+
+// Not every request is logged: a client may ask in a loop.
+func TestFewRequestsForARecoveryAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	k := New(&valueBroker{value: []byte(recoveredValue)}, nil,
+		Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 100 {
+		if _, err := k.RecoverSoon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "a user asks"); n != 1 {
+		t.Errorf("%d requests of 100 are logged, want the first one", n)
 	}
 }
