@@ -200,10 +200,13 @@ func (c *conn) handlers() []nats.Option {
 				subject = s.Subject
 			}
 			c.events.note(err)
+			isAnswer := false
 			if errors.Is(err, nats.ErrPermissionViolation) {
-				c.hooks.denied(c.denied.note(err))
+				denied := c.denied.note(err)
+				c.hooks.denied(denied)
+				isAnswer = denied != "" && c.denied.isAnswer(denied)
 			}
-			if again := c.odd.repeated(err); again != nil {
+			if again := c.odd.repeated(err, isAnswer); again != nil {
 				again.do(func(dropped int) {
 					c.log.Warn("NATS: an error", "subject", subject, "error", err, "dropped", dropped)
 				})

@@ -18,12 +18,16 @@ type oddMessages struct {
 	results, result     rarely // directly delivered
 	tasks, taskOfOthers rarely
 	permission, login   rarely // errors that end when an operator corrects a setting
+	answer              rarely // denied on a subject that another process may have chosen
 }
 
 // repeated returns the limit of the warnings about an error that servers repeat for each message,
-// or for each attempt to log in; nil for other errors.
-func (o *oddMessages) repeated(err error) *rarely {
+// or for each attempt to log in; nil for other errors. Denied answers have a limit of their own:
+// otherwise processes that send requests could keep other denials out of the log.
+func (o *oddMessages) repeated(err error, isAnswer bool) *rarely {
 	switch {
+	case isAnswer:
+		return &o.answer
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return &o.permission
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),

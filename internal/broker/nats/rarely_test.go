@@ -44,6 +44,33 @@ func TestBadMessagesAreLoggedRarely(t *testing.T) {
 	})
 }
 
+// TestDeniedAnswersHideNoDenial: the log has what this process may not do, although other processes
+// make it answer where it may not.
+func TestDeniedAnswersHideNoDenial(t *testing.T) {
+	t.Parallel()
+	var text bytes.Buffer
+	c := newConn(Config{Prefix: "rondo", Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	defer c.stop()
+	c.hooks.denied = func(string) {}
+	options := nats.GetDefaultOptions()
+	for _, o := range c.handlers() {
+		if err := o(&options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, what := range []string{`Publish to "chosen.by.another"`,
+		`Publish to "` + c.directAnswers(aboutResults) + `x.1"`, `Publish to "rondo.task-done.1-2.i"`,
+		`Publish to "chosen.by.another"`, `Subscription to "rondo.x"`} {
+		err := fmt.Errorf("%w: Permissions Violation for %s", nats.ErrPermissionViolation, what)
+		options.AsyncErrorCB(nil, nil, err)
+	}
+	for part, want := range map[string]int{"chosen.by.another": 1, "task-done": 1, "\n": 2} {
+		if n := strings.Count(text.String(), part); n != want {
+			t.Errorf("the log has %q %d times, want %d:\n%s", part, n, want, text.String())
+		}
+	}
+}
+
 // TestDeniedAnswersEndNoRequests: a program may name any reply subject for its request, also one on
 // which the process that answers may not publish. The denial ends no request of that process.
 func TestDeniedAnswersEndNoRequests(t *testing.T) {
