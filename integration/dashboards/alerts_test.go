@@ -451,7 +451,8 @@ func instanceAlerts() []alert {
 			because: "Each one is a message that is in no stream any more. It fires for 15 minutes after the " +
 				"last.",
 			look: []string{"overview: Dead letters", "storage-and-broker: Connections to NATS"},
-			do: []string{"Make room for NATS: `rondo doctor` shows how full its streams are.",
+			do: []string{"Make room for NATS: look at its disks and the limits of the account. `rondo doctor` " +
+				"shows a stream near its bound, but not that the account or a disk is full.",
 				"`rondo deadletters drop` removes old dead letters. The log of the orchestrators has the subject of " +
 					"each message that was dropped."},
 			bad: []string{once(telemetry.MetricDeadLettersDropped, `verb="mailbox",reason="unknown_instance"`)},
@@ -541,7 +542,8 @@ func outboxAlerts() []alert {
 				"left within 15 seconds. A minute, for five, is neither.",
 			look: []string{"storage-and-broker: How old it is", "storage-and-broker: The outbox",
 				"storage-and-broker: Published"},
-			do: []string{"`rondo doctor` says whether streams are as they should be, and NATS whether it is full.",
+			do: []string{"`rondo doctor` shows streams that are not as they should be, and a stream near its bound. " +
+				"It does not show that the NATS account or a disk is full: look at both.",
 				"Look for `outbox entries cannot be read` in the logs: then a row is damaged."},
 			bad:  []string{gauge(telemetry.MetricOutboxAge, "", "0x5 60+60x30")},
 			fine: []string{gauge(telemetry.MetricOutboxAge, "", "0x5 59x30")},
@@ -600,8 +602,8 @@ func outboxAlerts() []alert {
 			because: "One failure keeps it up for five minutes, so it takes several, over ten minutes.",
 			look:    []string{"storage-and-broker: Published", "storage-and-broker: NATS answers within"},
 			do: []string{"The logs of the orchestrators have the error.",
-				"`rondo doctor` looks at the streams. It does not see that NATS is full: " +
-					"look at its disks and limits."},
+				"`rondo doctor` shows a stream near its bound, but not that the NATS account or a disk is full: " +
+					"look at its disks and the limits of the account."},
 			bad: []string{counter(telemetry.MetricOutboxPublished, `lane="now",outcome="failed"`, "0+5x60")},
 			fine: []string{counter(telemetry.MetricOutboxPublished, `lane="now",outcome="failed"`, "0x10 1x50"),
 				counter(telemetry.MetricOutboxPublished, `lane="now",outcome="published"`, "0+60x60")},
