@@ -18,6 +18,8 @@ import (
 func Buffered(n int, of ...AnyEvent) BindOption { return buffered{keep{most: n}, of} }
 
 // BufferedLatest is [Buffered], but an instance drops the oldest event of the name when n are kept.
+// From 80 % of the limits of the history on, and at the limits of unread mailbox messages, it
+// refuses further events instead, so the oldest ones stay.
 func BufferedLatest(n int, of ...AnyEvent) BindOption { return buffered{keep{n, true}, of} }
 
 type buffered struct {
