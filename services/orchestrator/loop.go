@@ -414,13 +414,17 @@ func (l *loop) takeDecision(d *decision) {
 func (l *loop) takeChecked(x *checked) {
 	l.noops.finish()
 	for i, d := range x.decisions {
-		if x.good[i] {
+		if x.outcomes[i] == sure {
 			l.finish(d)
 			continue
 		}
+		var pause time.Duration
+		if x.outcomes[i] == refused { // of this instance alone: the checks of others go on
+			pause = refusedPause
+		}
 		l.table.evict(d.entry)
 		d.entry.move(rest)
-		l.again(d.entry)
+		l.again(d.entry, pause)
 	}
 }
 
@@ -457,7 +461,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 		e.move(rest)
 		switch outcome.Status {
 		case history.Conflict:
-			l.again(e)
+			l.again(e, 0)
 		case history.Deleted, history.ParentDeleted:
 			l.dropStarts(e, outcome.Status, d.turn.Row.StartMessage)
 		case history.Deleting:
@@ -480,7 +484,7 @@ func (l *loop) takeUnknown(x *committed) {
 		}
 		l.table.evict(d.entry)
 		d.entry.move(rest)
-		l.again(d.entry)
+		l.again(d.entry, 0)
 	}
 }
 
@@ -538,13 +542,16 @@ const maxConflicts = 3
 // conflictDelay is that delay.
 var conflictDelay = backoff.Backoff{First: 20 * time.Millisecond, Most: time.Second}
 
-// again schedules a new round for the messages of a round, on the stored state.
-func (l *loop) again(e *entry) {
+// again schedules a new round for the messages of a round, on the stored state, after a pause.
+func (l *loop) again(e *entry, pause time.Duration) {
 	e.putBack(e.taken)
 	e.taken = nil
 	e.conflicts++
-	if e.conflicts > maxConflicts && !l.table.draining {
-		l.pause(e, conflictDelay.After(e.conflicts))
+	if e.conflicts > maxConflicts {
+		pause = max(pause, conflictDelay.After(e.conflicts))
+	}
+	if pause > 0 && !l.table.draining {
+		l.pause(e, pause)
 		return
 	}
 	l.advance(e)
@@ -561,7 +568,7 @@ func (l *loop) dropStarts(e *entry, why history.CommitStatus, start string) {
 		l.settler.settleAndNotify(e, i, round.Receipt{Verdict: round.Ignored, Reason: round.Reason(why.String())})
 	}
 	if len(dropped) == 0 { // a message that is no start found no instance
-		l.again(e)
+		l.again(e, 0)
 		return
 	}
 	e.taken = nil

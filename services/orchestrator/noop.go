@@ -31,7 +31,7 @@ func isCertain(d *decision) bool {
 	})
 }
 
-// refusedPause is the delay before turns are decided again whose messages the broker refuses
+// refusedPause is the delay before a turn is decided again whose messages the broker refuses
 // because of a setting.
 const refusedPause = time.Second
 
@@ -51,12 +51,20 @@ type noops struct {
 	inFlight int
 }
 
-// checked lists turns without events, and for each whether it was decided on the stored state, and
-// its messages are published.
+// checked lists turns without events, and the outcome of the check of each.
 type checked struct {
 	decisions []*decision
-	good      []bool
+	outcomes  []checkOutcome
 }
+
+// checkOutcome is the outcome of the check of a turn.
+type checkOutcome uint8
+
+const (
+	notSure checkOutcome = iota // another orchestrator has run the instance since, or that is unknown
+	sure                        // it was decided on the stored state, and its messages are published
+	refused                     // likewise, but the broker refuses a message because of a setting
+)
 
 // busy reports whether turns wait for a check or are being checked.
 func (n *noops) busy() bool { return n.inFlight+len(n.waiting) > 0 }
@@ -76,11 +84,11 @@ func (n *noops) start(ctx context.Context) {
 	go func() { n.done <- &checked{decisions, n.check(ctx, decisions)} }()
 }
 
-// land records that a check is not in flight any more.
+// finish records that a check is not in flight any more.
 func (n *noops) finish() { n.inFlight-- }
 
-func (n *noops) check(ctx context.Context, decisions []*decision) []bool {
-	good := make([]bool, len(decisions))
+func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome {
+	outcomes := make([]checkOutcome, len(decisions))
 	ids := make([]string, len(decisions))
 	for i, d := range decisions {
 		ids[i] = d.entry.id
@@ -91,31 +99,29 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []bool {
 	if err != nil {
 		n.log.Warn("instances could not be compared with the store; deciding again", "instances",
 			len(ids), "error", err)
-		return good
+		return outcomes
 	}
 	var messages []events.Wire
 	for i, d := range decisions {
-		good[i] = known[i].Row.RowVersion() == d.turn.Expected
-		if good[i] {
+		if known[i].Row.RowVersion() == d.turn.Expected {
+			outcomes[i] = sure
 			messages = append(messages, d.messages...)
 		}
 	}
 	if len(messages) == 0 {
-		return good
+		return outcomes
 	}
 	err = outbox.Send(within, n.broker, n.prefix, messages, n.log, n.metrics)
 	if waits := new(broker.Refused); errors.As(err, &waits) {
 		for i, d := range decisions {
-			good[i] = good[i] && !slices.ContainsFunc(d.messages,
-				func(w events.Wire) bool { return waits.ReasonFor(w) != nil })
-		}
-		select {
-		case <-time.After(refusedPause):
-		case <-ctx.Done():
+			if outcomes[i] == sure && slices.ContainsFunc(d.messages,
+				func(w events.Wire) bool { return waits.ReasonFor(w) != nil }) {
+				outcomes[i] = refused
+			}
 		}
 	} else if err != nil {
 		n.log.Warn("what a turn without events says could not be published; deciding again", "error", err)
-		clear(good)
+		clear(outcomes)
 	}
-	return good
+	return outcomes
 }

@@ -1,0 +1,98 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/pkg/codec"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/outbox"
+	"github.com/rondo-run/rondo/pkg/round"
+)
+
+// unknownStore has no instances.
+type unknownStore struct{ instanceStore }
+
+func (unknownStore) Load(_ context.Context, ids []string, _ func(string, round.Row) bool) ([]round.Known, error) {
+	return make([]round.Known, len(ids)), nil
+}
+
+// deniedBroker may not publish on a subject.
+type deniedBroker struct {
+	outbox.Broker
+	subject string
+}
+
+func (b *deniedBroker) Publish(_ context.Context, messages ...events.Wire) error {
+	refused := new(broker.Refused)
+	for _, w := range messages {
+		if w.Subject == b.subject {
+			refused.Messages = append(refused.Messages, w)
+			refused.Reasons = append(refused.Reasons, broker.ErrMisconfigured)
+		}
+	}
+	if len(refused.Messages) == 0 {
+		return nil
+	}
+	return refused
+}
+
+// TestARefusedMessageDelaysItsInstanceOnly: the broker refuses a message of a turn without events
+// because of a setting. The turn is decided again after a pause, and turns of other instances are
+// checked meanwhile.
+func TestARefusedMessageDelaysItsInstanceOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		calls, jobs, metrics := newCalls(t.Context()), make(chan *entry, 1), new(telemetry.Metrics)
+		l := &loop{steps: noSteps{}, log: log, calls: calls, config: loopConfig{maxInbox: 10},
+			ready: &readyQueue{jobs: jobs}, former: new(formerReader), spans: new(spans), rounds: new(roundMetrics),
+			turnLog: &turnLog{code: log, service: log}, marks: &watermarks{held: newHeldMessages(10, 1<<20)},
+			noops: &noops{store: unknownStore{}, broker: &deniedBroker{subject: "rondo.denied"}, prefix: "rondo",
+				timeout: time.Second, log: log, done: make(chan *checked, 1)},
+			loader: new(loader)}
+		held := newHeldMessages(10, 1<<20)
+		l.settler = &settler{held: held, returned: newReturned(), notifier: new(notifier), log: log}
+		l.table = newInstances(instanceLimits{most: 10, mostBytes: 1 << 20, runawayAfter: time.Minute},
+			&round.Config{Codec: codec.JSON{}}, noSteps{}, func(string) {}, metrics.Rounds(), log)
+		l.table.owned = map[int]bool{0: true}
+		add := func(id, subject string) *entry {
+			e := l.table.obtain(id)
+			e.stage = checking
+			e.taken = []*item{{message: events.Message{Instance: id, Content: &events.EventRaised{Name: "e"}},
+				delivery: broker.Delivery{Hold: noHold{}}}}
+			l.noops.add(&decision{entry: e, messages: []events.Wire{{Subject: subject}},
+				turn: round.Turn{Instance: id, Receipts: []round.Receipt{{Verdict: round.Ignored}}}})
+			return e
+		}
+		began := time.Now()
+		denied, first := add("denied", "rondo.denied"), add("first", "rondo.good")
+		check := func() {
+			l.noops.start(t.Context())
+			l.takeChecked(<-l.noops.done)
+		}
+		check()
+		second := add("second", "rondo.good")
+		check()
+		if !time.Now().Equal(began) {
+			t.Fatalf("the turns of other instances waited for %v", time.Since(began))
+		}
+		if denied.stage != pausing || len(denied.waiting) != 1 {
+			t.Errorf("the instance is %v, and %d messages wait; want it to pause", denied.stage, len(denied.waiting))
+		}
+		for _, e := range []*entry{first, second} {
+			if e.stage != idle || len(e.taken) > 0 {
+				t.Errorf("instance %q is %v, with %d messages", e.id, e.stage, len(e.taken))
+			}
+		}
+		(<-calls.waiting)() // the pause ends
+		if !slices.Contains(l.loader.waiting, denied) {
+			t.Errorf("the instance is %v after the pause; want it to be decided again", denied.stage)
+		}
+	})
+}
