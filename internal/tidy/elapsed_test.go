@@ -16,6 +16,8 @@ import (
 var elapsed = map[string]string{
 	"integration/simulation": "virtual time, and how many seeds a run takes",
 
+	"pkg/history/cockroach/hanging_test.go TestCloseDoesNotWaitForAServer": "synctest",
+
 	"examples/batch/main_test.go TestInFlight":                      "virtual time of rondotest",
 	"examples/comparison/fulfil_test.go TestApprovalMayComeEarly":   "virtual time of rondotest",
 	"examples/comparison/fulfil_test.go TestApprovalIsMissing":      "virtual time of rondotest",

@@ -122,19 +122,25 @@ type migrator struct {
 	*database
 	log *slog.Logger
 	me  string
+	// readWithin bounds the wait for the version of the tables, and holdWithin that for a change of
+	// the row of versions, which may wait for locks.
+	readWithin, holdWithin time.Duration
 	// conn is not of the pool, which may be as small as one connection.
 	conn *pgx.Conn
 }
 
-func newMigrator(db *database, log *slog.Logger) *migrator {
-	return &migrator{database: db, log: log, me: fmt.Sprintf("%016x", rand.Uint64())}
+func newMigrator(db *database, options Options) *migrator {
+	return &migrator{database: db, log: options.Log, me: fmt.Sprintf("%016x", rand.Uint64()),
+		readWithin: options.ConnectTimeout, holdWithin: options.StatementTimeout + options.ConnectTimeout}
 }
 
 // version reads the version of the tables, 0 if there are none.
 func (m *migrator) version(ctx context.Context) (version int, err error) {
-	err = m.Read(ctx, "read the version of the tables", func(db sqlrow.DB) error {
-		version = 0
-		return db.Query(ctx, func(r sqlrow.Row) error { return r.Scan(&version) }, readSchema)
+	err = m.answered(ctx, m.readWithin, func(ctx context.Context) error {
+		return m.Read(ctx, "read the version of the tables", func(db sqlrow.DB) error {
+			version = 0
+			return db.Query(ctx, func(r sqlrow.Row) error { return r.Scan(&version) }, readSchema)
+		})
 	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42P01" {
@@ -193,15 +199,17 @@ func (m *migrator) migrate(ctx context.Context) error {
 
 // hold tries to take the lock of migrations.
 func (m *migrator) hold(ctx context.Context) (held bool, err error) {
-	err = retry(ctx, func() error {
-		for _, statement := range []string{schemaTable, newSchema} {
-			if _, err := m.pool.Exec(ctx, statement); err != nil {
-				return fail(migrating, raceClass(err), err)
+	err = m.answered(ctx, m.holdWithin, func(ctx context.Context) error {
+		return retry(ctx, func() error {
+			for _, statement := range []string{schemaTable, newSchema} {
+				if _, err := m.pool.Exec(ctx, statement); err != nil {
+					return fail(migrating, raceClass(err), err)
+				}
 			}
-		}
-		tag, err := m.pool.Exec(ctx, holdSchema, m.me, holdFor, SchemaVersion)
-		held = tag.RowsAffected() == 1
-		return fail(migrating, raceClass(err), err)
+			tag, err := m.pool.Exec(ctx, holdSchema, m.me, holdFor, SchemaVersion)
+			held = tag.RowsAffected() == 1
+			return fail(migrating, raceClass(err), err)
+		})
 	})
 	return held, err
 }
@@ -279,7 +287,11 @@ func (m *migrator) migrateHeld(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", next.Name, err)
 			}
 		}
-		tag, err := m.exec(ctx, advanceSchema, next.Version, next.Version-1, m.me)
+		var tag pgconn.CommandTag
+		err := m.answered(ctx, m.holdWithin, func(ctx context.Context) (err error) {
+			tag, err = m.exec(ctx, advanceSchema, next.Version, next.Version-1, m.me)
+			return err
+		})
 		if err == nil && tag.RowsAffected() != 1 {
 			err = errLostHold // or it is done already, and only the answer was lost
 		}
@@ -292,16 +304,27 @@ func (m *migrator) migrateHeld(ctx context.Context) error {
 
 var errLostHold = errors.New("another process has taken the migration over")
 
-// runHeld runs a statement, and keeps the row held for as long as that takes.
+// runHeld runs a statement, and keeps the row held for as long as that takes. If the server does
+// not answer for as long as the row is held, another process may hold it by then, and the statement
+// is given up: it has no time limit of its own.
 func (m *migrator) runHeld(ctx context.Context, statement string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		for sqlrow.Wait(ctx, holdAgain) {
-			tag, err := m.pool.Exec(ctx, keepSchema, m.me, holdFor)
-			if err == nil && tag.RowsAffected() == 0 {
+		for since := time.Now(); sqlrow.Wait(ctx, holdAgain); {
+			within, end := context.WithTimeout(ctx, holdFor/2)
+			tag, err := m.pool.Exec(within, keepSchema, m.me, holdFor)
+			end()
+			switch {
+			case err == nil && tag.RowsAffected() == 0:
+				cancel(errLostHold)
+			case err == nil:
+				since = time.Now()
+			case time.Since(since) >= holdFor && ctx.Err() == nil:
+				m.log.WarnContext(ctx, "the database does not answer; giving a statement of the migration up",
+					"error", err)
 				cancel(errLostHold)
 			}
 		}

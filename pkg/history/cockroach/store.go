@@ -85,9 +85,9 @@ type Options struct {
 	MaxConns int
 	// StatementTimeout bounds each statement on the server; 0 means 30 seconds.
 	StatementTimeout time.Duration
-	// ConnectTimeout bounds how long Open waits for a server that does not answer; 0 means 30
-	// seconds. If the hosts of the address may take longer, by its connect_timeout, Open waits as
-	// long.
+	// ConnectTimeout bounds how long Open waits for a server that does not answer: until it is
+	// connected, and again for each of the first statements; 0 means 30 seconds. If the hosts of
+	// the address may take longer, by its connect_timeout, Open waits as long.
 	ConnectTimeout time.Duration
 	// WakeStep is what wake-up times are rounded up to; 0 means 10 seconds. It is how much later
 	// than necessary a lost message may be noticed.
@@ -147,6 +147,7 @@ type Store struct {
 	*wakes
 
 	db     *database
+	log    *slog.Logger
 	queues *sqljobs.Queues
 }
 
@@ -213,9 +214,10 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 	if err != nil {
 		return nil, fail("open the database", history.Permanent, err)
 	}
-	s, err := start(ctx, newDatabase(pool, options), options, clock)
+	db := newDatabase(pool, options)
+	s, err := start(ctx, db, options, clock)
 	if err != nil {
-		pool.Close()
+		db.close(options.Log)
 		return nil, err
 	}
 	return s, nil
@@ -230,7 +232,7 @@ func start(ctx context.Context, db *database, options Options, clock func() time
 	if err := db.identify(ctx, options.ConnectTimeout); err != nil {
 		return nil, err
 	}
-	m := newMigrator(db, options.Log)
+	m := newMigrator(db, options)
 	check := m.verify
 	if options.Schema == Migrate && !options.ReadOnly {
 		check = m.migrate
@@ -239,7 +241,7 @@ func start(ctx context.Context, db *database, options Options, clock func() time
 		return nil, err
 	}
 	marks := newMarks(db, options)
-	if err := marks.read(ctx); err != nil {
+	if err := db.answered(ctx, options.ConnectTimeout, marks.read); err != nil {
 		return nil, err
 	}
 	return newStore(db, marks, options, clock), nil
@@ -258,6 +260,7 @@ func newStore(db *database, marks *marks, options Options, clock func() time.Tim
 		outbox:    &outbox{db, marks, options.Now},
 		wakes:     &wakes{db, marks},
 		db:        db,
+		log:       options.Log,
 		queues:    sqljobs.NewQueues(db.flavour.queueDialect(), db, clock),
 	}
 }
@@ -278,6 +281,20 @@ func (d *database) identify(ctx context.Context, timeout time.Duration) error {
 	if err != nil && connecting.Err() != nil {
 		to := d.pool.Config().ConnConfig
 		return fmt.Errorf("%w (gave up after %v; does a server listen at %s, and can this machine reach it?)", err,
+			timeout, hostPort(to.Host, to.Port))
+	}
+	return err
+}
+
+// answered calls f, and ends its context after the timeout. A server, or a proxy in front of it,
+// may accept a connection and never answer its statements, which no time limit of the server ends.
+func (d *database) answered(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := f(within)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		to := d.pool.Config().ConnConfig
+		return fmt.Errorf("%w (gave up after %v; the server at %s accepts connections, and does not answer)", err,
 			timeout, hostPort(to.Host, to.Port))
 	}
 	return err
@@ -325,7 +342,13 @@ func poolConfig(address string, options Options) (config *pgxpool.Config, connec
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnly && keeps(conn, err)
 	}
-	config.AfterConnect = prepareSession
+	// The pool goes on to connect when the caller has given up, so each connection has a limit of
+	// its own. ConnectTimeout ends at the login.
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, conn.Config().ConnectTimeout)
+		defer cancel()
+		return prepareSession(ctx, conn)
+	}
 	config.PrepareConn = preparePlans
 	if options.Configure != nil {
 		options.Configure(config)
@@ -406,10 +429,30 @@ func preparePlans(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return true, nil
 }
 
-// Close closes the connections.
+// closeFor bounds how long a store waits for its connections when it is closed. A connection whose
+// statement was given up needs 15 seconds if the server hangs.
+const closeFor = 3 * time.Second
+
+// Close closes the connections. It waits 3 seconds at most for a server that does not answer, and
+// for callers that still use the store.
 func (s *Store) Close() error {
-	s.db.pool.Close()
+	s.db.close(s.log)
 	return nil
+}
+
+func (d *database) close(log *slog.Logger) {
+	closed := make(chan struct{})
+	go func() {
+		d.pool.Close()
+		close(closed)
+	}()
+	limit := time.NewTimer(closeFor)
+	defer limit.Stop()
+	select {
+	case <-closed:
+	case <-limit.C:
+		log.Warn("connections of the database are still in use; not waiting for them any longer", "for", closeFor)
+	}
 }
 
 // Ping implements [history.Store].
