@@ -191,9 +191,11 @@ func Short(id string) string { return strings.ToLower(id[:min(8, len(id))]) }
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Check compares once, for processes that make no beats. A side that is behind is no error: the
-// orchestrators see to it.
+// Check compares once, for processes that make no beats, and gives up after 10 seconds. A side that
+// is behind is no error: the orchestrators see to it.
 func Check(ctx context.Context, store history.Systems, kv broker.KV) error {
+	ctx, cancel := context.WithTimeout(ctx, Every)
+	defer cancel()
 	e, err := Read(ctx, kv)
 	if err != nil {
 		return err
@@ -211,9 +213,10 @@ func Compare(d history.System, e *Entry) error { return mismatch(d, e) }
 
 // AwaitUnused returns a [*Mismatch] if a database is in use, although the broker has no entry.
 func AwaitUnused(ctx context.Context, store history.Systems, kv broker.KV) error {
-	inUse, is := errors.AsType[*InUse](awaitQuiet(ctx, store, kv))
+	err := awaitQuiet(ctx, store, kv)
+	inUse, is := errors.AsType[*InUse](err)
 	if !is {
-		return context.Cause(ctx)
+		return err
 	}
 	if inUse.Broker != nil {
 		return mismatch(inUse.Database, inUse.Broker) // an entry was made meanwhile
@@ -251,6 +254,8 @@ func (e *InUse) Error() string {
 func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error {
 	type counts struct{ here, there int64 }
 	read := func() (c counts, d history.System, e *Entry, err error) {
+		ctx, cancel := context.WithTimeout(ctx, Every)
+		defer cancel()
 		if e, err = Read(ctx, kv); err != nil {
 			e = nil // it is written anew
 		}
@@ -282,8 +287,9 @@ func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error 
 }
 
 // Adopt makes a database and a broker one system, whatever they belonged to. It waits until it is
-// certain that no orchestrator uses one of them, and fails with an [*InUse] if one does. The next
-// orchestrator publishes the messages that the broker may lack.
+// certain that no orchestrator uses one of them, and fails with an [*InUse] if one does, and with
+// an error if one of them does not answer for 10 seconds. The next orchestrator publishes the
+// messages that the broker may lack.
 func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
 	if err := awaitQuiet(ctx, store, kv); err != nil {
 		return history.System{}, err
@@ -292,6 +298,8 @@ func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.Sy
 }
 
 func adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
+	ctx, cancel := context.WithTimeout(ctx, Every)
+	defer cancel()
 	for {
 		e, err := Read(ctx, kv)
 		if err != nil && ctx.Err() != nil {

@@ -601,3 +601,33 @@ func TestAShortLossAfterALongPauseNeedsNoOperator(t *testing.T) {
 		}
 	})
 }
+
+// silent is a process whose database answers nothing.
+type silent struct{ *process }
+
+func (silent) Identity(ctx context.Context) (history.System, error) {
+	<-ctx.Done()
+	return history.System{}, context.Cause(ctx)
+}
+
+// TestASilentDatabase: commands that compare once give up when the database hangs.
+func TestASilentDatabase(t *testing.T) {
+	for name, compares := range map[string]func(context.Context, history.Systems, broker.KV) error{
+		"check":        Check,
+		"await unused": AwaitUnused,
+		"adopt": func(ctx context.Context, store history.Systems, kv broker.KV) error {
+			_, err := adopt(ctx, store, kv)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &process{d: new(database), b: newNATS()}
+				err := compares(t.Context(), silent{p}, p)
+				if !errors.Is(err, context.DeadlineExceeded) || p.changed > 0 {
+					t.Errorf("%v; %d changes", err, p.changed)
+				}
+			})
+		})
+	}
+}

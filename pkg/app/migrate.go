@@ -100,7 +100,9 @@ func (a *App) refuseFirst(ctx context.Context, adopt bool) error {
 	if err != nil {
 		return err
 	}
-	now, err := store.Identity(ctx)
+	reading, cancel := context.WithTimeout(ctx, identity.Every)
+	defer cancel()
+	now, err := store.Identity(reading)
 	if err == nil {
 		err = identity.Compare(now, e)
 	}

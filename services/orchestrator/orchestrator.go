@@ -58,6 +58,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/identity"
+	"github.com/rondo-run/rondo/internal/x/backoff"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/outbox"
@@ -270,13 +271,16 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 
 // begin starts all goroutines, and returns the functions that stop them, from receive to publish.
 func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error) {
-	if err := o.store.Ping(ctx); err != nil {
-		return nil, fmt.Errorf("the database does not answer: %w", err)
+	if err := awaitDatabase(ctx, o.store, o.config.LoadTimeout, o.log); err != nil {
+		return nil, err
 	}
 	if err := o.system.Join(ctx); err != nil { // BEFORE anything of the database is published
 		return nil, err
 	}
-	if err := o.keeper.Begin(ctx); err != nil {
+	looking, looked := context.WithTimeout(ctx, o.config.LoadTimeout)
+	err = o.keeper.Begin(looking)
+	looked()
+	if err != nil {
 		o.log.Warn("whether the broker is new could not be seen; looking later", "error", err)
 	}
 	// Nothing of this ends with ctx: a shutdown has an order of its own.
@@ -336,6 +340,34 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		answers()
 		return inner()
 	}, nil
+}
+
+// pingPauses are the delays between the attempts of awaitDatabase.
+var pingPauses = backoff.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+
+// awaitDatabase returns nil when the database answers. It tries again until ctx ends while the
+// database does not answer within the timeout: a server that hangs was there a moment ago.
+func awaitDatabase(ctx context.Context, store interface{ Ping(context.Context) error }, timeout time.Duration,
+	log *slog.Logger) error {
+	for attempt := 0; ; attempt++ {
+		within, cancel := context.WithTimeout(ctx, timeout)
+		err := store.Ping(within)
+		late := within.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("the database does not answer: %w", context.Cause(ctx))
+		case !late:
+			return fmt.Errorf("the database does not answer: %w", err)
+		}
+		log.Warn("the database does not answer within the time limit; trying again", "after", timeout, "error", err)
+		select {
+		case <-time.After(pingPauses.After(attempt)):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // consumer takes the messages of the owned partitions. It implements [ownership.Consumer].
