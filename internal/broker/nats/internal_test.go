@@ -394,3 +394,30 @@ func TestRepeatedErrorsAreLoggedNowAndThen(t *testing.T) {
 		}
 	})
 }
+
+// TestARepairIsNotWaitedFor: while one repair waits for NATS, the callers of others wait for it no
+// longer than their contexts.
+func TestARepairIsNotWaitedFor(t *testing.T) {
+	for name, repairs := range map[string]func(context.Context, *reconciler) error{
+		"Repair": func(ctx context.Context, c *reconciler) error { return c.Repair(ctx) },
+		"mend":   func(ctx context.Context, c *reconciler) error { return c.mend(ctx) },
+		"stream": func(ctx context.Context, c *reconciler) error {
+			return c.repairStream(ctx, jetstream.StreamConfig{})
+		},
+		"replicas": func(ctx context.Context, c *reconciler) error { return c.restoreReplicas(ctx, "RONDO") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &reconciler{resources: &resources{mending: make(mending, 1)}}
+				if _, err := c.mending.hold(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := repairs(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("it waited, and returned %v", err)
+				}
+			})
+		})
+	}
+}

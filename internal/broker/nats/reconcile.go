@@ -325,8 +325,11 @@ func (c *comparison) stream(ctx context.Context, want jetstream.StreamConfig) (s
 
 // repairStream makes a stream as wanted, with a bound if it should have one.
 func (r *reconciler) repairStream(ctx context.Context, want jetstream.StreamConfig) error {
-	r.mending.Lock()
-	defer r.mending.Unlock()
+	release, err := r.mending.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	s, is := setup{r: r.resources}, there{}
 	if want.Metadata == nil {
 		want.Metadata = map[string]string{prefixKey: r.names.prefix}
@@ -350,8 +353,11 @@ func (r *reconciler) repairStream(ctx context.Context, want jetstream.StreamConf
 
 // restoreReplicas gives a stream the replicas that it had before an interrupted change.
 func (r *reconciler) restoreReplicas(ctx context.Context, name string) error {
-	r.mending.Lock()
-	defer r.mending.Unlock()
+	release, err := r.mending.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	st, err := r.streamCalled(ctx, name)
 	if err != nil {
 		return err

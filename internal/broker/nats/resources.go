@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,15 +19,29 @@ type resources struct {
 
 	there      atomic.Pointer[there]
 	partitions atomic.Int64 // the configured number of partitions; 0 if none is configured
-	mending    sync.Mutex   // held while streams, consumers and buckets are created
-	mended     time.Time
+	mending    mending
+	mended     time.Time // while mending is held
 	shares     shares
 }
 
 func newResources(c *conn, config Config) *resources {
-	r := &resources{conn: c, plan: plan{names: &c.names, config: config}}
+	r := &resources{conn: c, plan: plan{names: &c.names, config: config}, mending: make(mending, 1)}
 	r.partitions.Store(int64(config.Partitions))
 	return r
+}
+
+// mending is held while streams, consumers and buckets are created, which takes many seconds if
+// NATS does not respond. Unlike with a mutex, a caller waits for it no longer than its context.
+type mending chan struct{}
+
+// hold waits until nothing else holds it, or until ctx ends.
+func (m mending) hold(ctx context.Context) (release func(), err error) {
+	select {
+	case m <- struct{}{}:
+		return func() { <-m }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // there has the streams and buckets that exist. One that this connection has no permission to see
@@ -42,8 +55,11 @@ type there struct {
 // more, as [Connect] did, for a broker that has lost data. With [Make], a process that receives,
 // takes tasks or publishes does so by itself when it finds one missing.
 func (r *resources) Repair(ctx context.Context) error {
-	r.mending.Lock()
-	defer r.mending.Unlock()
+	release, err := r.mending.hold(ctx)
+	if err != nil {
+		return problem("repair", err)
+	}
+	defer release()
 	return r.setUp(ctx)
 }
 
@@ -58,8 +74,11 @@ const (
 // mend is Repair for callers that have found something missing; many may find it at once.
 func (r *resources) mend(ctx context.Context) error {
 	found := time.Now()
-	r.mending.Lock()
-	defer r.mending.Unlock()
+	release, err := r.mending.hold(ctx)
+	if err != nil {
+		return problem("repair", err)
+	}
+	defer release()
 	if r.plan.config.Setup != Make || r.mended.Add(mendEvery).After(found) {
 		return nil
 	}
