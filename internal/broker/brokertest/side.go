@@ -276,28 +276,37 @@ func creates(t *T, b Bus, key, value string, want bool) {
 	}
 }
 
-// createdOnce has several processes create a key at the same time.
-func createdOnce(t *T) {
+// writtenOnce has several processes write a key at the same time, each a value of its own. One of
+// them must succeed, and writtenOnce returns the value of that one, which the key must have then.
+func writtenOnce(t *T, key string, write func(b Bus, value []byte) (ok bool, err error)) string {
+	t.Helper()
 	const n = 4
 	var all sync.WaitGroup
-	created := make(chan string, n)
+	written := make(chan string, n)
 	for i := range n {
 		b := t.bus()
 		all.Go(func() {
 			value := fmt.Sprint("of ", i)
-			if ok, err := b.Create(t.Context(), "k", []byte(value)); err != nil {
+			if ok, err := write(b, []byte(value)); err != nil {
 				t.Error(err)
 			} else if ok {
-				created <- value
+				written <- value
 			}
 		})
 	}
 	all.Wait()
-	if len(created) != 1 {
-		t.Fatalf("%d processes have created the key", len(created))
+	if len(written) != 1 {
+		t.Fatalf("%d of %d processes have written the key", len(written), n)
 	}
+	value := <-written
+	keyIs(t, t.bus(), key, []byte(value))
+	return value
+}
+
+// createdOnce has several processes create a key at the same time.
+func createdOnce(t *T) {
+	writtenOnce(t, "k", func(b Bus, value []byte) (bool, error) { return b.Create(t.Context(), "k", value) })
 	b := t.bus()
-	keyIs(t, b, "k", []byte(<-created))
 	creates(t, b, "k", "another", false)
 	t.must(b.Delete(t.Context(), "k"))
 	creates(t, b, "k", "new", true)
@@ -322,26 +331,9 @@ func replacedOnce(t *T) {
 	t.must(b.Put(t.Context(), "k", []byte("first"), 0))
 	replaces(t, b, "k", "other", "new", false)
 
-	const n = 4
-	var all sync.WaitGroup
-	won := make(chan string, n)
-	for i := range n {
-		b := t.bus()
-		all.Go(func() {
-			value := fmt.Sprint("of ", i)
-			if ok, err := b.Replace(t.Context(), "k", []byte("first"), []byte(value)); err != nil {
-				t.Error(err)
-			} else if ok {
-				won <- value
-			}
-		})
-	}
-	all.Wait()
-	if len(won) != 1 {
-		t.Fatalf("%d processes have replaced the value", len(won))
-	}
-	value := <-won
-	keyIs(t, b, "k", []byte(value))
+	value := writtenOnce(t, "k", func(b Bus, value []byte) (bool, error) {
+		return b.Replace(t.Context(), "k", []byte("first"), value)
+	})
 	t.must(b.Delete(t.Context(), "k"))
 	replaces(t, b, "k", value, "new", false)
 	replaces(t, b, "k", "", "new", false)
