@@ -1,6 +1,8 @@
 package app
 
 import (
+	"time"
+
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/jobpushed"
 	"github.com/rondo-run/rondo/internal/jobs"
@@ -47,9 +49,10 @@ func (a *App) newPusher(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues 
 	w, err := worker.New(b, code, worker.Config{
 		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(jobpush.Tag), Slots: slotsOfPushes,
 		MaxSessions:     -1,
-		ShutdownTimeout: a.config.ShutdownTimeout, SessionLease: a.config.Streams.SessionLease,
-		Logger:      a.logs.workerLogger(),
-		LogPayloads: a.config.Log.Payloads, Tracer: a.telemetry.Tracer, Metrics: a.telemetry.Metrics,
+		ShutdownTimeout: pushesWithin(a.config.ShutdownTimeout), CancelGrace: pusherGrace,
+		SessionLease: a.config.Streams.SessionLease,
+		Logger:       a.logs.workerLogger(),
+		LogPayloads:  a.config.Log.Payloads, Tracer: a.telemetry.Tracer, Metrics: a.telemetry.Metrics,
 		Codec: codec.JSON{},
 	})
 	if err != nil {
@@ -57,6 +60,14 @@ func (a *App) newPusher(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues 
 	}
 	return service{name: "pushes to queues", run: w.Run, live: w.Live, ready: readyAnyway}, nil
 }
+
+// pusherGrace is how long a push may take to return when its context ends, which ends its
+// transaction.
+const pusherGrace = time.Second
+
+// pushesWithin is how long pushes may go on when a process ends. The pusher needs some seconds
+// after that, to nack the pushes that are left, and the process must end within the timeout.
+func pushesWithin(timeout time.Duration) time.Duration { return max(timeout/2, time.Millisecond) }
 
 // pusherID is how histories call the worker of an orchestrator.
 func pusherID(orchestrator string) string {

@@ -58,7 +58,8 @@ func openQueues(config *Config, t *telemetry.Telemetry, log *slog.Logger) (*jobs
 		return nil, nil
 	}
 	c := &jobserver.Config{
-		Address: address, Rate: q.Rate, MaxJob: q.MaxJob, MaxBody: q.MaxBody, Tracer: t.Tracer,
+		Address: address, Rate: q.Rate, MaxJob: q.MaxJob, MaxBody: q.MaxBody,
+		ShutdownTimeout: config.ShutdownTimeout, Tracer: t.Tracer,
 		Metrics: t.Metrics, Logger: log,
 	}
 	var err error

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/jobs"
 )
@@ -185,7 +186,7 @@ func TestAnAbandonedPopHoldsNothing(t *testing.T) {
 	w := &waiting{answer: h, result: jobs.Result{Items: []jobs.Job{{Data: largeJob}}}}
 	w.hold()
 	close(store.begin)
-	s.operations.line.wait()
+	s.operations.line.wait(time.Hour)
 	if s.answers.held.free != answerBytes {
 		t.Errorf("%d bytes are free; want %d", s.answers.held.free, answerBytes)
 	}

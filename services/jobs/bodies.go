@@ -24,8 +24,8 @@ type bodies struct {
 	grace  time.Duration
 }
 
-func newBodies(ending context.Context, most int) *bodies {
-	return &bodies{max: int64(most), memory: newMemory(int64(most)), ending: ending, grace: endWithin / 4}
+func newBodies(ending context.Context, most int, grace time.Duration) *bodies {
+	return &bodies{max: int64(most), memory: newMemory(int64(most)), ending: ending, grace: grace}
 }
 
 // read reads a body of JSON. It refuses unknown members, so that a misspelt name is noticed.

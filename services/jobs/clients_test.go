@@ -415,3 +415,30 @@ func TestShutdownWithAnIncompleteBody(t *testing.T) {
 		})
 	}
 }
+
+// TestShutdownWhileTheDatabaseHangs: a transaction in flight does not end. The server ends all the
+// same, within its shutdown timeout.
+func TestShutdownWhileTheDatabaseHangs(t *testing.T) {
+	store := &holding{Store: inMemory(t), begun: make(chan struct{}), release: make(chan struct{})}
+	s, err := jobserver.New(store, jobserver.Config{Address: "127.0.0.1:0", Logger: silence,
+		ShutdownTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended, answered := make(chan error, 1), make(chan struct{})
+	go func() { ended <- s.Run(ctx) }()
+	go func() {
+		defer close(answered)
+		if a, err := http.Post(s.URL()+"/queue/q/push", "application/json", strings.NewReader(`{"item": 1}`)); err == nil {
+			a.Body.Close()
+		}
+	}()
+	<-store.begun
+	end()
+	if err := <-ended; err != nil {
+		t.Errorf("the server has ended with %v", err)
+	}
+	close(store.release)
+	<-answered
+}

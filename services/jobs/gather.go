@@ -260,5 +260,19 @@ func (g *gatherer) try(ctx context.Context, name string, ops []jobs.Operation) (
 	return g.store.Do(ctx, name, ops...)
 }
 
-// wait waits until no transaction is in flight.
-func (g *gatherer) wait() { g.all.Wait() }
+// wait waits until no transaction is in flight, or for so long, and reports whether none is.
+func (g *gatherer) wait(most time.Duration) bool {
+	none := make(chan struct{})
+	go func() {
+		g.all.Wait()
+		close(none)
+	}()
+	limit := time.NewTimer(most)
+	defer limit.Stop()
+	select {
+	case <-none:
+		return true
+	case <-limit.C:
+		return false
+	}
+}

@@ -48,7 +48,7 @@ func (s *sender) whole(n int) {
 	}
 }
 
-func newTestBodies() *bodies { return newBodies(context.Background(), DefaultMaxBody) }
+func newTestBodies() *bodies { return newBodies(context.Background(), DefaultMaxBody, endWithin/4) }
 
 const acknowledgement = 30 // bytes
 

@@ -60,6 +60,9 @@ type Config struct {
 	// Parallel bounds the transactions that are in flight at once, so that the orchestrator's loop
 	// has connections left; 0: 4.
 	Parallel int
+	// ShutdownTimeout is how long a shutdown may take: half of it for requests in progress, 10
+	// seconds at most, and as long for their transactions. 0: 20 seconds.
+	ShutdownTimeout time.Duration
 	// Tracer exports spans, Metrics records metrics; nil: no export.
 	Tracer  *telemetry.Tracer
 	Metrics *telemetry.Metrics `json:"-"`
@@ -105,6 +108,7 @@ func New(store jobs.Store, c Config) (*Server, error) {
 	orElse(&c.MaxBody, DefaultMaxBody)
 	orElse(&c.Timeout, 10*time.Second)
 	orElse(&c.Parallel, 4)
+	orElse(&c.ShutdownTimeout, 2*endWithin)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -115,8 +119,9 @@ func New(store jobs.Store, c Config) (*Server, error) {
 		c.Now = time.Now
 	}
 	ending, end := context.WithCancel(context.Background())
-	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody),
-		answers: newAnswers(), end: end, endWithin: endWithin,
+	within := min(endWithin, c.ShutdownTimeout/2)
+	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody, within/4),
+		answers: newAnswers(), end: end, endWithin: within,
 		ids: idSource{c.Random}, texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
 	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), make(chan struct{}, listsAtOnce),
 		c.Metrics.Jobs(), c.Now, c.Timeout}
@@ -180,9 +185,10 @@ func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.
 	return s.operations.gathered(ctx, queue, op, nil)
 }
 
-// Run serves until the context ends. Requests in progress then get 10 seconds to complete, and
-// incomplete bodies a quarter of that. Run ends the connections that are left, and logs so: clients
-// that send or read too slowly are no error of the server.
+// Run serves until the context ends. Requests in progress then get 10 seconds to complete, or half
+// of the shutdown timeout if that is less, and incomplete bodies a quarter of that. Run ends the
+// connections that are left, and logs so: clients that send or read too slowly are no error of the
+// server.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() {
@@ -218,7 +224,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}
-	s.operations.line.wait()
+	if !s.operations.line.wait(s.endWithin) {
+		s.config.Logger.WarnContext(ctx, "transactions of the job queues in flight at the end; each happens or not",
+			"after", s.endWithin)
+	}
 	return err
 }
 

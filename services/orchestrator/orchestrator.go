@@ -292,10 +292,12 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	workers.Go(func() { o.clock.run(working) })
 	workers.Go(func() { o.deciders.run(working, o.loop.setStuck) })
 	workers.Go(func() { o.loop.run(working) })
+	answers := func() {} // ends to answer requests, which takes some seconds while the database hangs
 	stop = func() error {
 		grace, cancel := context.WithTimeout(context.Background(), o.config.ShutdownTimeout)
 		defer cancel()
 		context.AfterFunc(grace, func() { stopWorking(errGrace) }) // after it, the shutdown waits no longer
+		answers()
 		o.own.Leave(grace, o.config.ShutdownTimeout/4)
 		stopTaking()
 		takers.Wait()
@@ -319,12 +321,14 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		_ = stop()
 		return nil, err
 	}
-	var answers func()
-	if err := broker.Insist(ctx, o.log, func() (err error) {
-		answers, err = report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
+	if err := broker.Insist(ctx, o.log, func() error {
+		end, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
 			Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
 			Rounds: o.deciders.longRounds, Quarantined: o.quarantine.list,
 			CheckStart: o.config.Round.CheckStart, Logger: o.log})
+		if err == nil {
+			answers = end
+		}
 		return err
 	}); err != nil {
 		_ = stop()
@@ -335,11 +339,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	takers.Go(func() { o.keeper.Run(taking) })
 	takers.Go(func() { o.values.run(taking) })
 	takers.Go(func() { o.gauges.Run(taking) })
-	inner := stop
-	return func() error {
-		answers()
-		return inner()
-	}, nil
+	return stop, nil
 }
 
 // pingPauses are the delays between the attempts of awaitDatabase.
