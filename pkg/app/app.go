@@ -31,6 +31,9 @@
 // within --shutdown-timeout, and nacks the rest, which NATS redelivers elsewhere. A second signal
 // ends it at once. That is as safe as a crash.
 //
+// A process that does not end, 8 seconds after all time limits for that, logs the stacks of its
+// goroutines and exits with 1.
+//
 // The exit code is 0 after an end in order, 1 after a failure, 2 for wrong settings, and 128 and
 // the number of the signal after an end by force.
 //

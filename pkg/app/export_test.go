@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/rondo-run/rondo/internal/settings"
@@ -12,7 +13,8 @@ import (
 func RunInside(ctx context.Context, env settings.Environment, args []string, parts ...Part) (code int, out,
 	problems string) {
 	var stdout, stderr output
-	code = run(ctx, args, env, nil, &stdout, &stderr, parts)
+	code = run(ctx, args, env, nil, &stdout, &stderr,
+		func(code int) { panic(fmt.Sprint("the process did not end, and exits with ", code)) }, parts)
 	return code, stdout.String(), stderr.String()
 }
 

@@ -35,7 +35,7 @@ func Main(parts ...Part) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx := ending(signals, os.Stderr, os.Exit)
-	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Environ(), os.Stdout, os.Stderr, parts))
+	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Environ(), os.Stdout, os.Stderr, os.Exit, parts))
 }
 
 // oneSignal is the time in which a repeated signal counts as the same one: the parent process may
@@ -64,9 +64,10 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 	return ctx
 }
 
-// run does what the arguments say, and gives the exit code.
+// run does what the arguments say, and gives the exit code. It calls exit if the process does not
+// end.
 func run(ctx context.Context, args []string, env settings.Environment, environ []string, stdout, stderr io.Writer,
-	parts []Part) int {
+	exit func(int), parts []Part) int {
 	name := programName()
 	stdout, stderr = printable.To(stdout), printable.To(stderr)
 	if len(args) == 0 {
@@ -121,6 +122,7 @@ func run(ctx context.Context, args []string, env settings.Environment, environ [
 	for _, p := range settings.UnknownVariables(environ) {
 		a.log.Warn(p)
 	}
+	defer a.exitOverdue(ctx, exit)()
 	if err := a.Run(ctx); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) { // told to end before everything had begun
 			return succeeded

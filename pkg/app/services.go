@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -33,7 +34,18 @@ func (a *App) orchestrator(ctx context.Context) error {
 			err = a.serve(ctx, h, b, append(all, served...))
 		}
 	}
-	return errors.Join(err, h.close(), b.Close(), store.Close())
+	return errors.Join(err, closeAll(h.close, b.Close, store.Close))
+}
+
+// closeAll closes connections and servers at the same time. Each may wait for its time limit.
+func closeAll(closes ...func() error) error {
+	errs := make([]error, len(closes))
+	var all sync.WaitGroup
+	for i, c := range closes {
+		all.Go(func() { errs[i] = c() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // worker runs the service that executes activities.
@@ -50,7 +62,7 @@ func (a *App) worker(ctx context.Context) error {
 	if err == nil {
 		err = a.serve(ctx, h, b, group{s})
 	}
-	return errors.Join(err, h.close(), b.Close())
+	return errors.Join(err, closeAll(h.close, b.Close))
 }
 
 // dialer connects as the settings say.

@@ -431,9 +431,9 @@ func preparePlans(ctx context.Context, conn *pgx.Conn) (bool, error) {
 
 // closeFor bounds how long a store waits for its connections when it is closed. A connection whose
 // statement was given up needs 15 seconds if the server hangs.
-const closeFor = 3 * time.Second
+const closeFor = 2 * time.Second
 
-// Close closes the connections. It waits 3 seconds at most for a server that does not answer, and
+// Close closes the connections. It waits 2 seconds at most for a server that does not answer, and
 // for callers that still use the store.
 func (s *Store) Close() error {
 	s.db.close(s.log)
