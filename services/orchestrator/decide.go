@@ -128,7 +128,7 @@ func (d *deciders) work(ctx context.Context) {
 			now, err := d.config.now(ctx)
 			j := newJob(e, time.Now())
 			if err != nil || !d.begins(ctx, j) { // the service ends
-				evict(e.live)
+				evict(e.live, unwindFor)
 				return
 			}
 			out := d.decide(e, events.Instant(now))
@@ -140,13 +140,13 @@ func (d *deciders) work(ctx context.Context) {
 			}
 			d.mu.Unlock()
 			if ctx.Err() != nil { // the loop does not take it any more, nor end its coroutines
-				evict(j.live)
+				evict(j.live, unwindFor)
 				return
 			}
 			select {
 			case d.done <- out:
 			case <-ctx.Done():
-				evict(j.live)
+				evict(j.live, unwindFor)
 				return
 			}
 			if lost {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -12,11 +13,10 @@ import (
 	"github.com/rondo-run/rondo/pkg/round"
 )
 
-// TestDecidersEndAlthoughDeferredCodeBlocks: a decider waits until rounds may be decided, with an
-// instance whose deferred call blocks. It does not wait for that call when the service ends.
-func TestDecidersEndAlthoughDeferredCodeBlocks(t *testing.T) {
-	unblocked := make(chan struct{})
-	defer close(unblocked)
+// blocking returns an instance that sleeps, and whose deferred call blocks until a channel is
+// closed.
+func blocking(t *testing.T, unblocked <-chan struct{}) *round.Instance {
+	t.Helper()
 	code, err := orchestration.NewRegistry(orchestration.Define[int, int]("o").Bind(
 		func(ctx *orchestration.Context, n int) (int, error) {
 			defer func() { <-unblocked }()
@@ -31,6 +31,15 @@ func TestDecidersEndAlthoughDeferredCodeBlocks(t *testing.T) {
 	if !live.Hydrated() {
 		t.Fatal("the code does not wait")
 	}
+	return live
+}
+
+// TestDecidersEndAlthoughDeferredCodeBlocks: a decider waits until rounds may be decided, with an
+// instance whose deferred call blocks. It does not wait for that call when the service ends.
+func TestDecidersEndAlthoughDeferredCodeBlocks(t *testing.T) {
+	unblocked := make(chan struct{})
+	defer close(unblocked)
+	live := blocking(t, unblocked)
 	waits := make(chan struct{})
 	d := newDeciders(deciderConfig{concurrency: 1, runawayAfter: time.Hour,
 		cpu: func() (time.Duration, bool) { return 0, true },
@@ -53,4 +62,28 @@ func TestDecidersEndAlthoughDeferredCodeBlocks(t *testing.T) {
 	case <-time.After(10 * time.Minute):
 		t.Fatal("the deciders do not end")
 	}
+}
+
+// TestTheLoopDoesNotWaitForEachInstance: many instances whose deferred calls block are evicted at
+// once. The loop waits for one of them, and later for one again.
+func TestTheLoopDoesNotWaitForEachInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unblocked := make(chan struct{})
+		defer close(unblocked)
+		table := newInstances(instanceLimits{runawayAfter: time.Second}, nil, nil, nil, nil,
+			slog.New(slog.DiscardHandler))
+		evictMany := func() (took time.Duration) {
+			began := time.Now()
+			for range 50 {
+				table.evict(&entry{id: "i", live: blocking(t, unblocked)})
+			}
+			return time.Since(began)
+		}
+		for range 2 {
+			if took := evictMany(); took != unwindFor { // on the clock of the bubble
+				t.Errorf("the loop waited for %v", took)
+			}
+			<-time.After(time.Minute)
+		}
+	})
 }

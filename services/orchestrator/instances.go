@@ -159,6 +159,7 @@ type instances struct {
 	own      map[string]ownEvents // what this process has recorded, if each round replays it
 	alive    int                  // entries with a live instance
 	weight   int64                // about how much memory those take
+	late     time.Time            // when deferred code last took longer than unwindFor
 }
 
 func newInstances(limits instanceLimits, round *round.Config, steps stepRunner, wake func(instance string),
@@ -338,15 +339,26 @@ func (t *instances) evict(e *entry) {
 // instance: their deferred calls are code of the author.
 const unwindFor = 10 * time.Millisecond
 
+// unwindAgain is how long the loop waits for no other instance after one whose deferred calls
+// block: many may be evicted at once, and all other instances would wait for each of them.
+const unwindAgain = 50 * unwindFor
+
 // unwind ends the coroutines of an instance. If a deferred call blocks, the loop goes on without
 // it.
 func (t *instances) unwind(e *entry) {
 	if !e.live.Hydrated() {
 		return
 	}
-	done, inTime := evict(e.live)
+	most := unwindFor
+	if time.Since(t.late) < unwindAgain {
+		most = 0
+	}
+	done, inTime := evict(e.live, most)
 	if inTime {
 		return
+	}
+	if most > 0 {
+		t.late = time.Now()
 	}
 	log := e.logger(t.log)
 	time.AfterFunc(t.limits.runawayAfter, func() {
@@ -359,14 +371,14 @@ func (t *instances) unwind(e *entry) {
 	})
 }
 
-// evict ends the coroutines of an instance, and waits a little for their end, which closes done.
-func evict(live *round.Instance) (done <-chan struct{}, inTime bool) {
+// evict ends the coroutines of an instance, and waits for so long for their end, which closes done.
+func evict(live *round.Instance, most time.Duration) (done <-chan struct{}, inTime bool) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		live.Evict()
 	}()
-	late := time.NewTimer(unwindFor)
+	late := time.NewTimer(most)
 	defer late.Stop()
 	select {
 	case <-ended:
