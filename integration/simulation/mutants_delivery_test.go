@@ -246,4 +246,27 @@ var mutantsOfDelivery = []mutant{
 		test: test{pkg: "./internal/x/jsonw", run: "^TestSharesAreWrittenAsJSON$"}, edits: []edit{
 			{"internal/x/jsonw/jsonw.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
 		}},
+	// Time, and the end of a process.
+	{name: "a delayed message that is stored late counts as sent then",
+		test: test{pkg: "./services/orchestrator", run: "^TestAForwardedEventKeepsItsMoment$"}, edits: []edit{
+			{"internal/broker/broker.go", "	if d.WasDelayed() {\n", "	if d.NotBefore.After(d.StoredAt) {\n"},
+		}},
+	{name: "a request during a recovery has the next one look back as far",
+		test: test{pkg: "./services/orchestrator/maintenance", run: "^TestALossDuringARecoveryIsRecovered$"},
+		edits: []edit{
+			{loopOf + "maintenance/maintenance.go", "k.setFlag(ctx, is, lostAt(began, true))",
+				"k.setFlag(ctx, is, string(is))"},
+		}},
+	{name: "a message that is refused is tried again at once", test: test{pkg: "./services/orchestrator",
+		run: "^TestARefusedMessageDelaysItsInstanceOnly$", hangs: 30 * time.Second}, edits: []edit{
+		{loopOf + "loop.go", "		if x.outcomes[i] == refused {", "		if false {"},
+	}},
+	{name: "a process that does not end goes on", test: test{pkg: "./pkg/app",
+		run: "^TestAnOverdueProcessExits", hangs: 30 * time.Second}, edits: []edit{
+		{"pkg/app/overdue.go", "		exit(failed)\n", ""},
+	}},
+	{name: "a store waits for a database that hangs", test: test{pkg: "./pkg/history/cockroach",
+		run: "^TestCloseDoesNotWaitForAServer$", hangs: 30 * time.Second}, edits: []edit{
+		{"pkg/history/cockroach/store.go", "	case <-closed:\n	case <-limit.C:\n", "	case <-closed:\n"},
+	}},
 }
