@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -472,6 +473,13 @@ func (c lookCommands) watch() *cobra.Command {
 }
 
 func (c lookCommands) watchOne(ctx context.Context, id string) error {
+	soon, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() { c.progressOf(id).sayIfUnknown(soon) })
+	defer func() {
+		cancel()
+		all.Wait()
+	}()
 	for s, err := range c.client.WatchStatus(ctx, id) {
 		if err != nil && ctx.Err() != nil {
 			return notEnded{id + " has not ended: " + c.stands(id), ctx.Err()}

@@ -116,6 +116,9 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	if errors.Is(err, broker.ErrNoStream) {
 		err = fmt.Errorf("no stream of NATS takes messages with the prefix %q", c.settings.prefix)
 	}
+	if code == unavailable && errors.Is(err, broker.ErrNoResponders) {
+		hint = unanswered(c.settings.prefix) + ": " + hint
+	}
 	fmt.Fprintf(c.problems, "%s: %s\n", command.CommandPath(), printable.Below(err.Error(), "  "))
 	if hint != "" {
 		fmt.Fprintln(c.problems, hint)
@@ -304,8 +307,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return unavailable, "start a system with `rondo dev`, or say where NATS is with --nats or $RONDO_NATS_URL, " +
 			"or with --dir which directory `dev` runs in"
 	case errors.Is(err, broker.ErrNoResponders):
-		return unavailable, "no orchestrator answers: is one running? `rondo dev` runs one, and so does your " +
-			"program with `orchestrator`"
+		return unavailable, answersHint
 	case errors.As(err, &pending):
 		return notFound, pending.hint
 	case errors.Is(err, client.ErrNoInstance):

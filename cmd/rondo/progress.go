@@ -12,6 +12,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -34,7 +35,7 @@ const (
 // is gone afterwards.
 func (c waitCommands) showing(ctx context.Context, id string, do func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &progress{printer: &c.printer, client: c.client, id: id, began: c.now()}
+	p := c.progressOf(id)
 	var all sync.WaitGroup
 	if !c.terminal {
 		all.Go(func() { p.sayIfUnknown(ctx) })
@@ -59,12 +60,18 @@ type progress struct {
 	*printer
 	client *client.Client
 	id     string
+	prefix string
 	began  time.Time
 	drawn  bool
 	known  bool // there is such an instance
+	silent bool // when this was last looked at, no orchestrator answered
 
 	mu     sync.Mutex
 	status string
+}
+
+func (c *cli) progressOf(id string) *progress {
+	return &progress{printer: &c.printer, client: c.client, id: id, prefix: c.settings.prefix, began: c.now()}
 }
 
 // follow hears of changes of the custom status.
@@ -79,15 +86,19 @@ func (p *progress) follow(ctx context.Context) {
 	}
 }
 
-// sayIfUnknown prints once that the instance waited for does not exist, if the output is not a
-// terminal.
+// sayIfUnknown prints once that the instance waited for does not exist, or that no orchestrator
+// answers, where no line shows that.
 func (p *progress) sayIfUnknown(ctx context.Context) {
 	select {
 	case <-time.After(progressAfter):
 	case <-ctx.Done():
 		return
 	}
-	if p.look(ctx); !p.known && ctx.Err() == nil {
+	switch p.look(ctx); {
+	case p.known, ctx.Err() != nil:
+	case p.silent:
+		fmt.Fprintf(p.problems, "%s; waiting for one\n%s\n", unanswered(p.prefix), answersHint)
+	default:
 		fmt.Fprintf(p.problems, "no instance %s yet; waiting for its start\n", p.id)
 	}
 }
@@ -96,9 +107,19 @@ func (p *progress) sayIfUnknown(ctx context.Context) {
 func (p *progress) look(ctx context.Context) {
 	if !p.known {
 		_, err := p.client.Instances().Get(ctx, p.id)
-		p.known = !errors.Is(err, client.ErrNoInstance)
+		p.silent = errors.Is(err, broker.ErrNoResponders)
+		p.known = !p.silent && !errors.Is(err, client.ErrNoInstance)
 	}
 }
+
+// unanswered says that no orchestrator answers. NATS knows that at once, and tells all users.
+func unanswered(prefix string) string {
+	return fmt.Sprintf("no orchestrator answers with the prefix %q", prefix)
+}
+
+// answersHint tells what makes an orchestrator answer.
+const answersHint = "is one running, and is --prefix that of the system? `rondo dev` runs one, and so does your " +
+	"program with `orchestrator`"
 
 // draw draws the line anew from time to time.
 func (p *progress) draw(ctx context.Context) {
@@ -121,7 +142,12 @@ func (p *progress) draw(ctx context.Context) {
 		}
 		p.drawn = true
 		since, id := span(p.now().Sub(p.began)), printable.Line(p.id)
-		if !p.known {
+		switch {
+		case p.known:
+		case p.silent:
+			fmt.Fprintf(p.screen, "%s%s; waiting %s for one", clearLine, unanswered(p.prefix), since)
+			continue
+		default:
 			fmt.Fprintf(p.screen, "%sno instance %s yet; waiting %s for its start", clearLine, id, since)
 			continue
 		}

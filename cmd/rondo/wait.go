@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -107,6 +108,9 @@ func (c *cli) stands(id string) string {
 			return err.Error() + "; " + pending.hint
 		}
 		return err.Error()
+	}
+	if errors.Is(err, broker.ErrNoResponders) {
+		return unanswered(c.settings.prefix) + ": " + answersHint
 	}
 	if err != nil {
 		return "how it stands could not be found out"
