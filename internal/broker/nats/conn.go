@@ -74,14 +74,30 @@ func (c *conn) run(f func()) bool {
 	return !c.closed
 }
 
-// Close closes the connection. NATS redelivers the messages that are not settled.
+// closeFor bounds how long Close waits. The client holds the lock of the connection while it dials,
+// and while it writes to a server that does not read.
+const closeFor = 2 * time.Second
+
+// Close closes the connection. NATS redelivers the messages that are not settled. Close waits 2
+// seconds at most for a server that does not respond.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.stop()
-	c.wait.Wait()
-	c.nc.Close()
+	closed := make(chan struct{})
+	go func() {
+		c.wait.Wait()
+		c.nc.Close()
+		close(closed)
+	}()
+	limit := time.NewTimer(closeFor)
+	defer limit.Stop()
+	select {
+	case <-closed:
+	case <-limit.C:
+		c.log.Warn("NATS: the connection is not closed in time; not waiting for it any longer", "for", closeFor)
+	}
 	return nil
 }
 
@@ -92,33 +108,55 @@ func (c *conn) dial(ctx context.Context, config Config) error {
 		return err
 	}
 	opts = append(opts, c.handlers()...)
-	var settings natscontext.Settings
-	if config.Context != "" && config.InProcess == nil {
-		c.nc, settings, err = natscontext.Connect(contextPath(config.Context), opts...)
-		if err != nil {
-			return problem("connect with context "+strconv.Quote(config.Context), explainDial(err))
-		}
-	} else {
-		urls := config.URLs
-		if urls == "" {
-			urls = defaultURL
-		}
-		if c.nc, err = nats.Connect(urls, opts...); err != nil {
-			return problem("connect to "+withoutPassword(urls), explainDial(err))
-		}
+	done := make(chan dialed, 1)
+	go func() { done <- connect(config, opts) }()
+	var d dialed
+	select {
+	case d = <-done:
+	case <-ctx.Done(): // the client library takes no context, and tries each server for the time limit
+		c.stop()
+		go func() {
+			if d := <-done; d.err == nil {
+				d.nc.Close()
+			}
+		}()
+		return problem("connect", context.Cause(ctx))
 	}
+	if d.err != nil {
+		return d.err
+	}
+	c.nc = d.nc
 	if err = c.mayHear(ctx); err == nil {
-		c.js, err = c.newJetStream(config, settings)
+		c.js, err = c.newJetStream(config, d.settings)
 		err = problem("JetStream", err)
 	}
 	if err == nil {
 		err = problem("connect", ctx.Err())
 	}
 	if err != nil {
-		c.stop()
-		c.nc.Close()
+		_ = c.Close() // it never fails
 	}
 	return err
+}
+
+// dialed is the outcome of connect.
+type dialed struct {
+	nc       *nats.Conn
+	settings natscontext.Settings
+	err      error
+}
+
+// connect connects to one of the servers, each of which it tries once.
+func connect(config Config, opts []nats.Option) (d dialed) {
+	if config.Context != "" && config.InProcess == nil {
+		d.nc, d.settings, d.err = natscontext.Connect(contextPath(config.Context), opts...)
+		d.err = problem("connect with context "+strconv.Quote(config.Context), explainDial(d.err))
+		return d
+	}
+	urls := cmp.Or(config.URLs, defaultURL)
+	d.nc, d.err = nats.Connect(urls, opts...)
+	d.err = problem("connect to "+withoutPassword(urls), explainDial(d.err))
+	return d
 }
 
 // mayHear returns an error if the servers do not let this user subscribe to responses, without

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -420,4 +421,43 @@ func TestARepairIsNotWaitedFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCloseDoesNotWaitForNATS: a request in the background waits for a server that hangs.
+func TestCloseDoesNotWaitForNATS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged strings.Builder
+		c := newConn(Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}.withDefaults())
+		responds := make(chan struct{})
+		c.run(func() { <-responds })
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(logged.String(), "the connection is not closed in time") {
+			t.Errorf("it logs %q", logged.String())
+		}
+		close(responds)
+	})
+}
+
+// TestConnectEndsWithItsContext: a server accepts the connection, and says nothing.
+func TestConnectEndsWithItsContext(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			accepted <- conn
+			cancel()
+		}
+	}()
+	if _, err := Connect(ctx, Config{URLs: "nats://" + l.Addr().String(), Timeout: time.Hour}); !errors.Is(err,
+		context.Canceled) {
+		t.Errorf("Connect returns %v", err)
+	}
+	(<-accepted).Close()
 }
