@@ -461,3 +461,17 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	}
 	(<-accepted).Close()
 }
+
+// TestMessagesKeptAsideTakeRoom: a receiver that looks for lost messages on a slow machine asks for
+// no more than it may hold. Otherwise it would take what another receiver of the partition waits
+// for.
+func TestMessagesKeptAsideTakeRoom(t *testing.T) {
+	r := &receiver{queue: newReadyQueue(), state: receiverState{phase: shared}}
+	r.pulls.asked = 100
+	for range prefetch - 100 {
+		r.aside = append(r.aside, &waiting{})
+	}
+	if room := r.room(); room != 0 {
+		t.Errorf("there is room for %d messages", room)
+	}
+}

@@ -91,9 +91,15 @@ func (r *receiver) renew() error {
 	return nil
 }
 
+// room is how many messages more it may ask for. Those that wait behind lost ones do not count: the
+// lost ones come only if it asks for messages.
+func (r *receiver) room() int {
+	return prefetch - len(r.queue.all) - len(r.aside) - len(r.delays.tasks) - r.pulls.asked
+}
+
 // more asks for messages if there is room.
 func (r *receiver) more() {
-	room := prefetch - len(r.queue.all) - len(r.delays.tasks) - r.pulls.asked
+	room := r.room()
 	if r.pulls.sub == nil || r.state.phase == closed || room < prefetch/2 || r.queue.bytes > prefetchBytes {
 		return
 	}
@@ -343,8 +349,9 @@ func (r *receiver) again(ctx context.Context) {
 		r.marks.place = max(r.marks.place, info.Delivered.Stream)
 	}
 	r.marks.review()
-	if before == shared {
-		return // the requested messages are still to arrive
+	if before == shared { // the requested messages are still to arrive
+		r.more() // for those that were kept aside and wait now for lost ones
+		return
 	}
 	if err := r.renew(); err != nil {
 		r.queue.fail(err)
