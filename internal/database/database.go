@@ -128,7 +128,11 @@ func Check(address string) error {
 	explicit := path != address
 	bare := strings.TrimLeft(path, "/")
 	extension := strings.ToLower(filepath.Ext(path))
+	scheme, _, _ := strings.Cut(address, ":")
 	switch {
+	case !explicit && otherScheme.MatchString(address) && !slices.Contains(schemes, scheme) && !exists(path):
+		return fmt.Errorf("a database cannot be of the kind %q; write postgres://USER@HOST:PORT/NAME for CockroachDB "+
+			"and PostgreSQL, and sqlite:PATH for a file", scheme)
 	case !ok:
 		return nil // the driver reads it
 	case explicit && (path == sqlite.Memory || path == ""):
@@ -149,6 +153,12 @@ func Check(address string) error {
 	}
 	return nil
 }
+
+// schemes are those of addresses of servers.
+var schemes = []string{"postgres", "postgresql"}
+
+// otherScheme matches what begins with a scheme other than "sqlite:".
+var otherScheme = regexp.MustCompile(`^(?i)(sqlite3?:|file:|[a-z][a-z0-9+.-]*://)`)
 
 // extensions are those of SQLite files.
 var extensions = []string{".db", ".sqlite", ".sqlite3"}

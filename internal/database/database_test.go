@@ -79,8 +79,11 @@ func TestMistypedAddresses(t *testing.T) {
 		"127.0.0.1:5432/x": "neither the address", "rondo:secret@db.example.com:5432/rondo": "(hidden)@db.example.com",
 		"postgres:/u@127.0.0.1/x": "neither", "postgres//u@h/x": "neither", "u@h:5432/x.db": "neither",
 		"localhost": "neither", "db.example.com": "neither", "$DATABASE_URL": "neither", "$DIR/rondo.db": "neither",
-		"sqlite://x.db": "sqlite:x.db, or sqlite:/x.db",
-		"sqlite:":       "missing", ":memory:": "sqlite::memory:", "postgres": "neither",
+		"sqlite://x.db":        "sqlite:x.db, or sqlite:/x.db",
+		"mysql://u:secret@h/x": `kind "mysql"`, "cockroachdb://root@h:26257/x": "write postgres://",
+		"sqlite3:" + filepath.Join(dir, "rondo.db"): "sqlite:PATH", "file:rondo.db": "sqlite:PATH",
+		"Postgres://u@h/x": "write postgres://",
+		"sqlite:":          "missing", ":memory:": "sqlite::memory:", "postgres": "neither",
 	} {
 		if err := database.Check(bad); err == nil || !strings.Contains(err.Error(), says) ||
 			strings.Contains(err.Error(), "secret") {

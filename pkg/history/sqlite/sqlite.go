@@ -294,7 +294,7 @@ func (s *Store) prepareFile(path string) (string, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	case !making:
-		return "", fmt.Errorf("there is no file %s: %w", path, wrongSchema("open the database", 0))
+		return "", fmt.Errorf("there is no file %s (is the path right?): %w", path, wrongSchema("open the database", 0))
 	default:
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 		if err != nil {
