@@ -144,6 +144,25 @@ func TestUnreadMailboxIsNotChecked(t *testing.T) {
 	})
 }
 
+// The same holds for an event that the instance keeps.
+func TestEarlyEventIsNotChecked(t *testing.T) {
+	note := orchestration.DefineEvent[string]("note")
+	o := orchestration.Define[string, string]("o")
+	env := rondotest.New(t, o.Bind(func(ctx *oc, _ string) (string, error) {
+		if err := ctx.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		return note.Wait(ctx)
+	}, orchestration.Buffered(1, note)))
+	_, err := o.Start(t.Context(), env, "", orchestration.ID("o"))
+	must(t, err)
+	r, err := env.Deliver(t.Context(), events.Message{ID: "m", Instance: "o", Content: &events.EventRaised{
+		Name: "note", Data: codec.Payload(`"x"`), RefuseUnknown: true}})
+	if err != nil || !r.Taken || !strings.Contains(r.Detail, "the type of the event is not checked") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestQueueKeepsItsOrder(t *testing.T) {
 	gives(t, "3 unread: a b c, then false", func(ctx *oc, _ string) (string, error) {
 		if err := ctx.Sleep(time.Minute); err != nil {

@@ -169,7 +169,8 @@ func (in *receiver) keepEvent(d Delivery, c *events.EventRaised, how keep) Recei
 	in.happen(&events.EventReceived{Name: c.Name, Data: c.Data, Message: d.Message.ID, Age: in.age(d), Keep: true,
 		Instead: instead})
 	r := taken
-	r.Detail = "the code does not wait for event " + quote(c.Name) + " now; the instance keeps it"
+	r.Detail = "the code does not wait for event " + quote(c.Name) +
+		" now; the instance keeps it, so the type of the event is not checked"
 	return r
 }
 
