@@ -30,9 +30,6 @@ func (e dropped) Error() string { return e.instance + " " + e.why }
 
 // deliver sends a message and prints its outcome.
 func (c messageCommands) deliver(ctx context.Context, command string, m events.Message, said string) error {
-	if err := events.CheckInstance(m.Instance); err != nil {
-		return usageError{err}
-	}
 	m.ID = cmp.Or(m.ID, c.client.NewID())
 	wait, cancel := context.WithTimeout(ctx, takenWithin)
 	r, err := c.client.Deliver(wait, m)

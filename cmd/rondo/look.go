@@ -222,7 +222,7 @@ func (c lookCommands) show() *cobra.Command {
 		Use: "show INSTANCE", Short: "Show how an instance stands: what it waits for, why, and what would help",
 		Long: "Show how an instance stands: what it waits for, and for how long; why it does not go on, if it " +
 			"should; and what would help.",
-		Example: "  rondo show order-2", Args: exactly("INSTANCE"),
+		Example: "  rondo show order-2", Args: instanceID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error { return c.showOne(ctx, args[0]) })
 		},
@@ -375,7 +375,7 @@ from outside; the code of the orchestration produced all others.
 --export prints the history as JSON, for rondotest.Replay and rondo check.`,
 		Example: `  rondo history order-2
   rondo history order-2 --export > testdata/order-2.json`,
-		Args: exactly("INSTANCE"),
+		Args: instanceID,
 	}
 	cmd.Flags().Int64Var(&execution, "execution", 0,
 		"the `number` of an execution, if it has continued as new; 0 is the last one")
@@ -406,7 +406,7 @@ from outside; the code of the orchestration produced all others.
 
 func (c lookCommands) tree() *cobra.Command {
 	return &cobra.Command{
-		Use: "tree INSTANCE", Short: "Show an instance with its children, and theirs", Args: exactly("INSTANCE"),
+		Use: "tree INSTANCE", Short: "Show an instance with its children, and theirs", Args: instanceID,
 		Example: "  rondo tree order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, patience, func(ctx context.Context) error {
@@ -465,7 +465,7 @@ func (c lookCommands) watch() *cobra.Command {
 		Use: "watch INSTANCE", Short: "Print each change of an instance's custom status, and its end",
 		Long: "Print each change of an instance's custom status when it happens, and finally how the instance " +
 			"ended.",
-		Args: exactly("INSTANCE"), Example: "  rondo watch order-2",
+		Args: instanceID, Example: "  rondo watch order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, 0, func(ctx context.Context) error { return c.watchOne(ctx, args[0]) })
 		},

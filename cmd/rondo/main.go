@@ -45,6 +45,7 @@ import (
 	"github.com/rondo-run/rondo/internal/version"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
@@ -276,6 +277,25 @@ func between(least int, names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// instanceID wants one argument, the id of an instance.
+func instanceID(cmd *cobra.Command, args []string) error {
+	if err := exactly("INSTANCE")(cmd, args); err != nil {
+		return err
+	}
+	return checkIDs(args...)
+}
+
+// checkIDs checks the ids of instances before a command connects: with an invalid one, it does
+// nothing.
+func checkIDs(ids ...string) error {
+	for _, id := range ids {
+		if err := events.CheckInstance(id); err != nil {
+			return usageError{err}
+		}
+	}
+	return nil
 }
 
 // usage is how a command is written, with its arguments.

@@ -39,7 +39,7 @@ that match every filter. Without --yes, it only prints their number.`,
 		if err != nil {
 			return err
 		}
-		if err := onlyNamed(cmd, args); err != nil {
+		if err := errors.Join(onlyNamed(cmd, args), checkIDs(args...)); err != nil {
 			return err
 		}
 		bulk := cmd.Flags().Changed("ended-before") || len(want.Statuses) > 0
@@ -131,7 +131,7 @@ Without the name of an instance, the command prunes all instances that match eve
 		if err != nil {
 			return err
 		}
-		if err := onlyNamed(cmd, args); err != nil {
+		if err := errors.Join(onlyNamed(cmd, args), checkIDs(args...)); err != nil {
 			return err
 		}
 		how := client.Keep{Last: keep}

@@ -56,6 +56,9 @@ func (c messageCommands) sending(cmd *cobra.Command, said string,
 	cmd.Flags().BoolVar(&ignoreUnknown, "ignore-unknown-fields", false,
 		"accept fields that the instance does not know, and no data")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkIDs(args[0]); err != nil {
+			return err
+		}
 		data, err := c.payload("data", args, 2)
 		if err != nil {
 			return err
@@ -97,6 +100,9 @@ func (c messageCommands) control(name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return misuse("INSTANCE is missing: rondo %s", cmd.Use)
+		}
+		if err := checkIDs(args...); err != nil {
+			return err
 		}
 		if len(reason) > events.MaxReason {
 			return misuse("the reason has %d bytes; %d are the most: say it in a sentence", len(reason),

@@ -26,7 +26,7 @@ func (c waitCommands) wait() *cobra.Command {
 		Long: strings.TrimSpace(`
 Wait until an instance has ended, and print its output. An instance that does not exist yet is waited for, too, and so is a system that does not run yet, for a minute.
 It exits with 4 if the instance has ended but did not complete, and with 6 if it has not ended within --timeout.`),
-		Example: "  rondo wait order-2 --timeout 1m", Args: exactly("INSTANCE"),
+		Example: "  rondo wait order-2 --timeout 1m", Args: instanceID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.onceThere(cmd.Context(), func() error {
 				return c.connected(cmd, 0, func(ctx context.Context) error {
