@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -98,9 +100,14 @@ When the cause is mended, they can be sent once more.`,
 }
 
 func (c letterCommands) listLetters(ctx context.Context, after uint64, limit int) error {
-	all, err := c.bus.DeadLetters(ctx, after, limit)
+	all, err := c.bus.DeadLetters(ctx, after, min(limit, math.MaxInt-1)+1)
 	if err != nil {
 		return err
+	}
+	if len(all) > limit {
+		all = all[:limit]
+		fmt.Fprintf(c.problems, "there are more; `rondo deadletters list --after %d` continues\n",
+			all[limit-1].Sequence)
 	}
 	if c.asJSON() {
 		out := struct {

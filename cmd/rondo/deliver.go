@@ -45,10 +45,12 @@ func (c messageCommands) deliver(ctx context.Context, command string, m events.M
 	if err != nil {
 		return err
 	}
-	_, controls := m.Content.(*events.Control)
+	control, controls := m.Content.(*events.Control)
 	switch reason := round.Reason(r.Reason); {
 	case r.Taken && r.Detail != "":
 		said += "; " + r.Detail
+	case r.Taken && controls && control.How == events.Cancel:
+		said += cancelLater(m.Instance, client.Status(r.Status))
 	case r.Taken, reason == round.Duplicate:
 	case reason == round.NoChange, reason == round.HasEnded && controls:
 		said = fmt.Sprintf("%s: nothing is to be done: it is %s", m.Instance, r.Status)
@@ -88,6 +90,18 @@ func (c messageCommands) noWaiter(ctx context.Context, m events.Message) error {
 	}
 	return dropped{m.Instance, why,
 		"`rondo show` tells what it waits for; a message in a mailbox (`rondo send`) would have been kept", failed}
+}
+
+// cancelLater says what a cancellation waits for, if the code of its instance does not run.
+func cancelLater(id string, s client.Status) string {
+	switch s {
+	case client.Suspended:
+		return "; it is suspended: it takes the cancellation after `rondo resume " + positional(id) + "`"
+	case client.Halted:
+		return "; it is halted: it takes the cancellation when code that fits is deployed, and `rondo terminate " +
+			positional(id) + "` ends it at once"
+	}
+	return ""
 }
 
 func whyNot(r orchestration.Receipt) string {

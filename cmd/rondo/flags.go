@@ -34,6 +34,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	case len(name) == 1:
 		return misuse("there is no flag -%s", name)
 	}
+	if ours, is := elsewhere[name]; is {
+		return misuse("there is no flag --%s; did you mean %s?", name, ours)
+	}
 	if rest, is := strings.CutPrefix(name, "nats-"); is { // --nats-ca is nearer to --nats than to --nats-tls-ca
 		for _, n := range names {
 			if strings.HasPrefix(n, "--nats-") && strings.HasSuffix(n, "-"+rest) {
@@ -43,6 +46,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	return misuse("there is no flag --%s%s", name, settings.DidYouMean("--"+name, names))
 }
+
+// elsewhere has flags of the nats command and others, and what they are called here.
+var elsewhere = map[string]string{"server": "--nats", "context": "--nats-context", "json": "--output json"}
 
 // wanted tells what a flag with an invalid value takes.
 func wanted(e *pflag.InvalidValueError) string {

@@ -98,10 +98,13 @@ func (f *filter) read(now time.Time) (client.Filter, error) {
 	return f.f, nil
 }
 
+// maxDays bounds how many days ago a time is: JSON has no time before the year 0.
+const maxDays = 365_000
+
 // moment reads a time: one of the calendar, or how long ago it is.
 func moment(said string, now time.Time) (time.Time, error) {
 	if days, ok := strings.CutSuffix(said, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n >= 0 {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= maxDays {
 			return now.AddDate(0, 0, -n), nil
 		}
 	}
@@ -464,7 +467,7 @@ func (c lookCommands) watch() *cobra.Command {
 	return &cobra.Command{
 		Use: "watch INSTANCE", Short: "Print each change of an instance's custom status, and its end",
 		Long: "Print each change of an instance's custom status when it happens, and finally how the instance " +
-			"ended.",
+			"ended. The command waits for an instance that does not exist yet.",
 		Args: instanceID, Example: "  rondo watch order-2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.connected(cmd, 0, func(ctx context.Context) error { return c.watchOne(ctx, args[0]) })
@@ -473,14 +476,13 @@ func (c lookCommands) watch() *cobra.Command {
 }
 
 func (c lookCommands) watchOne(ctx context.Context, id string) error {
-	soon, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	all.Go(func() { c.progressOf(id).sayIfUnknown(soon) })
-	defer func() {
-		cancel()
-		all.Wait()
-	}()
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	unseen, seen := context.WithCancel(ctx)
+	defer seen()
+	waits.Go(func() { c.progressOf(id).sayIfUnknown(unseen) })
 	for s, err := range c.client.WatchStatus(ctx, id) {
+		seen()
 		if err != nil && ctx.Err() != nil {
 			return notEnded{id + " has not ended: " + c.stands(id), ctx.Err()}
 		}

@@ -207,6 +207,10 @@ func TestShowSaysWhyItDoesNotGoOn(t *testing.T) {
 	tell("its task crashes its workers", d.until(`rondo deadletters`, "show", "i-dies"))
 	d.say("raise", "i-changes", "approve") // so that its code runs
 	tell("its code does not fit its history", d.until(`halted`, "show", "i-changes"))
+	if code, text := d.say("cancel", "i-changes"); code != succeeded ||
+		!strings.Contains(text, "it takes the cancellation when code that fits is deployed") {
+		t.Errorf("cancel exits with %d and says %q", code, text)
+	}
 
 	path := filepath.Join("testdata", "stuck.txt")
 	if *rewrite {
