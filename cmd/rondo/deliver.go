@@ -94,10 +94,10 @@ func (c messageCommands) noWaiter(ctx context.Context, m events.Message) error {
 
 // cancelLater says what a cancellation waits for, if the code of its instance does not run.
 func cancelLater(id string, s client.Status) string {
-	switch s {
-	case client.Suspended:
+	if s == client.Suspended {
 		return "; it is suspended: it takes the cancellation after `rondo resume " + positional(id) + "`"
-	case client.Halted:
+	}
+	if s == client.Halted {
 		return "; it is halted: it takes the cancellation when code that fits is deployed, and `rondo terminate " +
 			positional(id) + "` ends it at once"
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // unknownStore has no instances.
-type unknownStore struct{ instanceStore }
+type unknownStore struct{}
 
 func (unknownStore) Load(_ context.Context, ids []string, _ func(string, round.Row) bool) ([]round.Known, error) {
 	return make([]round.Known, len(ids)), nil

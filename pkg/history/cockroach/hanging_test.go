@@ -124,9 +124,9 @@ func (h *hanging) send(b *pgproto3.Backend, rows []string) {
 	b.Send(&pgproto3.CommandComplete{CommandTag: []byte("UPDATE 1")})
 }
 
-// open opens a store, which must fail with an error after which it is tried again, and returns it,
-// the log, and how long that took.
-func (h *hanging) open(t *testing.T) (err error, logged string, took time.Duration) {
+// open opens a store, which must fail with an error after which it is tried again. It returns the
+// log, how long that took, and the error.
+func (h *hanging) open(t *testing.T) (logged string, took time.Duration, err error) {
 	t.Helper()
 	var log strings.Builder
 	options := h.options(&log)
@@ -142,7 +142,7 @@ func (h *hanging) open(t *testing.T) (err error, logged string, took time.Durati
 		t.Errorf("%v: %v; want one to try again after", history.ClassOf(err), err)
 	}
 	cleanedUp()
-	return err, log.String(), took
+	return log.String(), took, err
 }
 
 // cleanedUp lets the goroutines end that clean connections up.
@@ -162,7 +162,7 @@ func TestAServerThatServesNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hanging{version: fmt.Sprint(cockroach.SchemaVersion),
 					hangs: func(statement string) bool { return strings.HasPrefix(statement, c.hangs) }}
-				err, _, took := h.open(t)
+				_, took, err := h.open(t)
 				if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "gave up after 5s") {
 					t.Errorf("%v\nwant %q in it, and after what time it gave up", err, c.says)
 				}
@@ -191,7 +191,7 @@ func TestAServerThatHangsInAMigration(t *testing.T) {
 					hung = hung || strings.HasPrefix(statement, c.hangs)
 					return hung
 				}}
-				err, logged, took := h.open(t)
+				logged, took, err := h.open(t)
 				if !strings.Contains(err.Error(), c.says) || !strings.Contains(logged, c.logs) {
 					t.Errorf("%v\nwant %q in it, and %q in the log:\n%s", err, c.says, c.logs, logged)
 				}
