@@ -180,12 +180,15 @@ func TestWaitingEnds(t *testing.T) {
 func TestAWrongDatabaseIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	for address, want := range map[string]string{
-		"postgres://ann:hush@:port/rondo": "the database at postgres://ann:(hidden)@:port/rondo",
-		"oracle://db/rondo":               "the database at oracle://db/rondo",
+	for address, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"postgres://ann:hush@:port/rondo": {1, "the database at postgres://ann:(hidden)@:port/rondo"},
+		"oracle://db/rondo":               {2, `a database cannot be of the kind "oracle"`},
 	} {
 		code, _, problems := inside(t, environment(), with("orchestrator", "--nats", s.URL(), "--database", address)...)
-		if code != 1 || !strings.Contains(problems, want) || strings.Contains(problems, "hush") ||
+		if code != want.code || !strings.Contains(problems, want.says) || strings.Contains(problems, "hush") ||
 			strings.Contains(problems, "waiting for the database") {
 			t.Errorf("%s: exit code %d: %s", address, code, problems)
 		}
