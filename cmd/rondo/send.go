@@ -25,7 +25,7 @@ func (c messageCommands) raise() *cobra.Command {
 		Long: `Raise an event that an instance waits for. An event for which it does not wait just then is dropped; a message in a mailbox (rondo send) is kept.
 
 The data is JSON; @file reads it from a file, and - from the standard input. It is checked: if it is missing, or has a field that the instance does not know, the
-instance refuses it and goes on waiting (--ignore-unknown-fields accepts it). If the instance keeps the event until it waits for it, the data is not checked.`,
+instance refuses it and goes on waiting (--ignore-unknown-fields accepts it).`,
 		Example: `  rondo raise order-2 approve '{"by":"ann","ok":true}'`,
 		Args:    between(2, "INSTANCE", "EVENT", "DATA"),
 	}, "the event was sent", func(name string, data codec.Payload, strict bool) (events.Content, error) {

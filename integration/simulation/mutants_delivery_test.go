@@ -246,6 +246,10 @@ var mutantsOfDelivery = []mutant{
 		test: test{pkg: "./internal/x/jsonw", run: "^TestSharesAreWrittenAsJSON$"}, edits: []edit{
 			{"internal/x/jsonw/jsonw.go", "	case x >= 1e-6 && x < 1e21:\n", "	case x < 1e21:\n"},
 		}},
+	{name: "an event of a wrong type is kept", test: test{pkg: "./pkg/round", run: "^TestScenarios$"}, edits: []edit{
+		{roundOf + "inbox.go", "	if err := in.config.refusesKept(&l.info, c); err != nil {\n",
+			"	if err := in.config.refusesKept(&l.info, c); err != nil && l == nil {\n"},
+	}},
 	// Time, and the end of a process.
 	{name: "a delayed message that is stored late counts as sent then",
 		test: test{pkg: "./services/orchestrator", run: "^TestAForwardedEventKeepsItsMoment$"}, edits: []edit{

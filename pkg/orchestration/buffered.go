@@ -9,7 +9,8 @@ import (
 
 // Buffered has instances keep events that come before the code waits for them: up to n of each
 // name, in order, also across continue-as-new. A wait takes the oldest one that is kept. When n are
-// kept, the instance refuses further ones, and their senders are told so.
+// kept, the instance refuses further ones, and their senders are told so. It also refuses what it
+// cannot decode.
 //
 //	Fulfil.Bind(fulfil, orchestration.Buffered(16, Approve, Reject))
 //
@@ -36,7 +37,7 @@ func (o buffered) bind(b *Binding) {
 			events.MaxMailbox))
 	}
 	if b.kept == nil {
-		b.kept = make(map[string]keep, len(o.of))
+		b.kept = make(map[string]kept, len(o.of))
 	}
 	for _, e := range o.of {
 		if err := events.CheckName("event", e.Name()); err != nil {
@@ -45,6 +46,6 @@ func (o buffered) bind(b *Binding) {
 		if _, twice := b.kept[e.Name()]; twice {
 			b.err = errors.Join(b.err, fmt.Errorf("event %q is buffered twice", e.Name()))
 		}
-		b.kept[e.Name()] = o.keep
+		b.kept[e.Name()] = kept{o.keep, e}
 	}
 }

@@ -25,7 +25,7 @@ type Binding struct {
 	name, version string
 	code          coro.Func
 	input         inputType
-	kept          map[string]keep // by the name of the event
+	kept          map[string]kept // by the name of the event
 	err           error
 }
 
@@ -33,6 +33,12 @@ type Binding struct {
 type keep struct {
 	most   int
 	latest bool
+}
+
+// kept is an event that instances keep.
+type kept struct {
+	keep
+	event AnyEvent
 }
 
 // Name is the name of the orchestration that the code implements.
@@ -141,6 +147,16 @@ func (r *Registry) CheckInput(name, version string, enc codec.Codec, input codec
 func (r *Registry) Keeps(name, version, event string) (most int, latest bool) {
 	k := r.code[name][version].kept[event]
 	return k.most, k.latest
+}
+
+// CheckKept tells why data is not of the type of an event that instances of a version keep, nil if
+// it is. Strict refuses fields that the type does not have, and missing data.
+func (r *Registry) CheckKept(name, version, event string, enc codec.Codec, data codec.Payload, strict bool) error {
+	k, ok := r.code[name][version].kept[event]
+	if !ok {
+		return nil
+	}
+	return k.event.accepts(enc)(data, strict)
 }
 
 // ExampleInput gives an input as JSON that the version for new instances accepts, as a template for

@@ -27,10 +27,11 @@ func (e Event[T]) Name() string { return e.name }
 // AnyEvent is the contract of an event of any type.
 type AnyEvent interface {
 	Name() string
-	isEvent()
+	accepts(codec.Codec) coro.Accepts
 }
 
-func (Event[T]) isEvent() {}
+// accepts makes what tells why data is not of the event's type.
+func (Event[T]) accepts(enc codec.Codec) coro.Accepts { return acceptor[T](enc) }
 
 // Wait waits for the next event of the name, or takes the oldest one that is kept ([Buffered]).
 func (e Event[T]) Wait(ctx *Context) (T, error) { return e.Next(ctx).Get(ctx) }
@@ -57,7 +58,7 @@ func (e Event[T]) Next(ctx *Context) *Future[T] {
 	if err := events.CheckName("event", e.name); err != nil {
 		return failed[T](ctx, what, err)
 	}
-	return decoded[T](ctx, ctx.s.WaitEvent(e.name, acceptor[T](codecOf(ctx))), what)
+	return decoded[T](ctx, ctx.s.WaitEvent(e.name, e.accepts(codecOf(ctx))), what)
 }
 
 // RaiseFrom raises the event for another instance, from within an orchestration. As with Raise, the

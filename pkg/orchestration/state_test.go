@@ -144,8 +144,8 @@ func TestUnreadMailboxIsNotChecked(t *testing.T) {
 	})
 }
 
-// The same holds for an event that the instance keeps.
-func TestEarlyEventIsNotChecked(t *testing.T) {
+// The binding has the type of an event that the instance keeps.
+func TestEarlyEventIsChecked(t *testing.T) {
 	note := orchestration.DefineEvent[string]("note")
 	o := orchestration.Define[string, string]("o")
 	env := rondotest.New(t, o.Bind(func(ctx *oc, _ string) (string, error) {
@@ -154,12 +154,23 @@ func TestEarlyEventIsNotChecked(t *testing.T) {
 		}
 		return note.Wait(ctx)
 	}, orchestration.Buffered(1, note)))
-	_, err := o.Start(t.Context(), env, "", orchestration.ID("o"))
+	h, err := o.Start(t.Context(), env, "", orchestration.ID("o"))
 	must(t, err)
-	r, err := env.Deliver(t.Context(), events.Message{ID: "m", Instance: "o", Content: &events.EventRaised{
-		Name: "note", Data: codec.Payload(`"x"`), RefuseUnknown: true}})
-	if err != nil || !r.Taken || !strings.Contains(r.Detail, "the type of the event is not checked") {
-		t.Errorf("%+v, %v", r, err)
+	for _, c := range []struct {
+		data   string
+		strict bool
+		taken  bool
+	}{{"5", false, false}, {"5", true, false}, {"", true, false}, {`"x"`, true, true}} {
+		r, err := env.Deliver(t.Context(), events.Message{ID: fmt.Sprint(c.data, c.strict), Instance: "o",
+			Content: &events.EventRaised{Name: "note", Data: codec.Payload(c.data), RefuseUnknown: c.strict}})
+		why := `event "note" is not of the type that the instance keeps: `
+		if err != nil || r.Taken != c.taken || !c.taken && (r.Reason != "wrong_type" ||
+			!strings.HasPrefix(r.Detail, why)) {
+			t.Errorf("%+v: %+v, %v", c, r, err)
+		}
+	}
+	if s, err := h.Wait(t.Context()); err != nil || s != "x" {
+		t.Errorf("the instance has taken %q, %v", s, err)
 	}
 }
 

@@ -85,7 +85,8 @@ var options = map[string][]orchestration.BindOption{
 	"keepslast":   {orchestration.BufferedLatest(2, approve)},
 	"keepsunread": {orchestration.Buffered(2, approve)},
 	"keepsloop":   {orchestration.Buffered(2, approve)},
-	"keepsnumber": {orchestration.Buffered(3, orchestration.DefineEvent[int]("approve"))},
+	"keepsnumber": {orchestration.Buffered(3, orchestration.DefineEvent[any]("approve"))},
+	"keepstyped":  {orchestration.Buffered(3, orchestration.DefineEvent[int]("approve"))},
 }
 
 func init() {
@@ -109,8 +110,8 @@ func init() {
 		"holder":   holdAndDrop,
 		"keeper":   waitLate, "keepslast": waitLate, "keepsunread": dropUnread,
 		"keepsloop":   waitInLoop,
-		"keepsnumber": waitForNumber,
-		"forget":      forgetReader,
+		"keepsnumber": waitForNumber, "keepstyped": waitForNumber,
+		"forget": forgetReader,
 
 		"all":       joinAll,
 		"first":     raceActivities,

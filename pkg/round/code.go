@@ -85,3 +85,12 @@ func (c *Config) keeps(info *coro.Info, event string) (k keep) {
 	}
 	return k
 }
+
+// refusesKept tells why the data of an event that an instance would keep is not of its type.
+func (c *Config) refusesKept(info *coro.Info, e *events.EventRaised) error {
+	code, ok := c.Code.(Keepers)
+	if !ok {
+		return nil
+	}
+	return code.CheckKept(info.Name, info.Version, e.Name, c.codec(), e.Data, e.RefuseUnknown)
+}

@@ -149,6 +149,9 @@ func (in *receiver) takeEvent(d Delivery, c *events.EventRaised) Receipt {
 // keepEvent keeps an event for which the code does not wait yet.
 func (in *receiver) keepEvent(d Delivery, c *events.EventRaised, how keep) Receipt {
 	l := &in.ledger
+	if err := in.config.refusesKept(&l.info, c); err != nil {
+		return ignored(WrongType, "event "+quote(c.Name)+" is not of the type that the instance keeps: "+err.Error())
+	}
 	box := l.mail.box(keptOf(c.Name))
 	var instead, messages, bytes = int64(0), 1, len(c.Data)
 	if kept := len(box.messages); kept >= how.most {
@@ -169,8 +172,7 @@ func (in *receiver) keepEvent(d Delivery, c *events.EventRaised, how keep) Recei
 	in.happen(&events.EventReceived{Name: c.Name, Data: c.Data, Message: d.Message.ID, Age: in.age(d), Keep: true,
 		Instead: instead})
 	r := taken
-	r.Detail = "the code does not wait for event " + quote(c.Name) +
-		" now; the instance keeps it, so the type of the event is not checked"
+	r.Detail = "the code does not wait for event " + quote(c.Name) + " now; the instance keeps it"
 	return r
 }
 

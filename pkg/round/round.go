@@ -81,6 +81,9 @@ type Keepers interface {
 	// Keeps tells how many events of a name the instances of a version keep that come before they
 	// wait for them; 0: none. Beyond that they refuse events, or, with latest, drop the oldest one.
 	Keeps(name, version, event string) (most int, latest bool)
+	// CheckKept tells why data is not of the type of an event that a version keeps. Strict is for
+	// senders that may have mistyped it: then it refuses unknown fields and missing data, too.
+	CheckKept(name, version, event string, codec codec.Codec, data codec.Payload, strict bool) error
 }
 
 // Config says what rounds need to know besides the instance.
