@@ -49,6 +49,10 @@ import (
 // Every is the interval of beats and of comparisons.
 const Every = 10 * time.Second
 
+// AnswersWithin bounds the time of a command for one look at the database and the broker. Both may
+// be slow, but one that hangs must not keep the command for ever.
+const AnswersWithin = time.Minute
+
 // MaxLoss is how much a database may have lost without an operator: more than the last moments that
 // an asynchronous standby lacks when it takes over. Time in which no beat was made does not count:
 // nothing ran then.
@@ -191,10 +195,10 @@ func Short(id string) string { return strings.ToLower(id[:min(8, len(id))]) }
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Check compares once, for processes that make no beats, and gives up after 10 seconds. A side that
+// Check compares once, for processes that make no beats, and gives up after a minute. A side that
 // is behind is no error: the orchestrators see to it.
 func Check(ctx context.Context, store history.Systems, kv broker.KV) error {
-	ctx, cancel := context.WithTimeout(ctx, Every)
+	ctx, cancel := context.WithTimeout(ctx, AnswersWithin)
 	defer cancel()
 	e, err := Read(ctx, kv)
 	if err != nil {
@@ -254,7 +258,7 @@ func (e *InUse) Error() string {
 func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error {
 	type counts struct{ here, there int64 }
 	read := func() (c counts, d history.System, e *Entry, err error) {
-		ctx, cancel := context.WithTimeout(ctx, Every)
+		ctx, cancel := context.WithTimeout(ctx, AnswersWithin)
 		defer cancel()
 		if e, err = Read(ctx, kv); err != nil {
 			e = nil // it is written anew
@@ -288,7 +292,7 @@ func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error 
 
 // Adopt makes a database and a broker one system, whatever they belonged to. It waits until it is
 // certain that no orchestrator uses one of them, and fails with an [*InUse] if one does, and with
-// an error if one of them does not answer for 10 seconds. The next orchestrator publishes the
+// an error if one of them does not answer for a minute. The next orchestrator publishes the
 // messages that the broker may lack.
 func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
 	if err := awaitQuiet(ctx, store, kv); err != nil {
@@ -298,7 +302,7 @@ func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.Sy
 }
 
 func adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
-	ctx, cancel := context.WithTimeout(ctx, Every)
+	ctx, cancel := context.WithTimeout(ctx, AnswersWithin)
 	defer cancel()
 	for {
 		e, err := Read(ctx, kv)

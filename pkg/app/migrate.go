@@ -100,7 +100,7 @@ func (a *App) refuseFirst(ctx context.Context, adopt bool) error {
 	if err != nil {
 		return err
 	}
-	reading, cancel := context.WithTimeout(ctx, identity.Every)
+	reading, cancel := context.WithTimeout(ctx, identity.AnswersWithin)
 	defer cancel()
 	now, err := store.Identity(reading)
 	if err == nil {
