@@ -265,7 +265,7 @@ func (s *system) hasty() orchestrator.Config {
 		Logger: quiet(),
 		Sweep: orchestrator.Sweep{Every: s.wait(300 * time.Millisecond), OverdueGrace: s.wait(300 * time.Millisecond),
 			OutboxAfter: s.wait(time.Second), BeatEvery: s.wait(600 * time.Millisecond)},
-		ShutdownTimeout: 3 * time.Second,
+		ShutdownTimeout: 30 * time.Second, // many tests want an end in order, also on a slow machine
 		Round: round.Config{Patience: s.wait(time.Second), StepPatience: s.wait(time.Second),
 			UnknownFor: s.wait(2 * time.Second), HaltedFor: s.wait(time.Second)},
 	}

@@ -247,7 +247,7 @@ func (r *receiving) next() got {
 	case g := <-r.came:
 		return g
 	case <-time.After(patience):
-		r.t.Fatalf("nothing came within %v", patience)
+		r.t.Fatalf("nothing came within %v\n%s", patience, slowtest.Goroutines())
 		return got{}
 	}
 }
@@ -361,7 +361,7 @@ func (t *T) eventually(what string, is func() bool) {
 func (t *T) within(limit time.Duration, what string, is func() bool) {
 	t.Helper()
 	if !slowtest.Until(limit, is) {
-		t.Fatalf("after %v it is not so that %s", limit, what)
+		t.Fatalf("after %v it is not so that %s\n%s", limit, what, slowtest.Goroutines())
 	}
 }
 

@@ -524,6 +524,13 @@ func twoReceivers(t *T) {
 		}
 		t.publish(a, messages...)
 	}
+	defer func() {
+		if t.Failed() {
+			mu.Lock()
+			defer mu.Unlock()
+			t.Logf("%d of %d came, %v to the receivers", len(by), n, counts)
+		}
+	}()
 	t.eventually("all have come", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
