@@ -339,8 +339,10 @@ func (t *T) instancesOf(b Bus, n int) (instances []string, partition int) {
 	}
 	t.publish(b, messages...)
 	by := make(map[int][]string)
-	for _, g := range r.take(len(messages)) {
-		by[g.Partition] = append(by[g.Partition], id(g.Delivery))
+	for _, g := range r.takeEach(len(messages)) { // a message that is left would stay stored
+		if i := id(g.Delivery); !slices.Contains(by[g.Partition], i) {
+			by[g.Partition] = append(by[g.Partition], i)
+		}
 	}
 	r.stop()
 	for p, of := range by {
