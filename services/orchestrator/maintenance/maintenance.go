@@ -451,7 +451,11 @@ func (k *Keeper) RecoverSoon(ctx context.Context) (within time.Duration, err err
 	k.requests.Do(func() {
 		k.log.Info("a user asks for a recovery; further requests are not logged for a minute")
 	})
-	return k.config.Every, k.lostSince(ctx, time.Now(), true)
+	now, err := k.config.Clock.Now(ctx) // a clock that is slow would have each request look further back
+	if err != nil {
+		return 0, err
+	}
+	return k.config.Every, k.lostSince(ctx, now, true)
 }
 
 // recover publishes to a broker that has lost everything the messages that it should have. A new
