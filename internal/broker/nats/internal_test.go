@@ -362,7 +362,7 @@ func TestAStalledWriteEndsTheConnection(t *testing.T) {
 }
 
 // TestRepeatedErrorsAreLoggedNowAndThen: a server answers each message for which a permission is
-// missing with an error.
+// missing with an error, and any client can send messages with bad headers, or too many.
 func TestRepeatedErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -378,7 +378,8 @@ func TestRepeatedErrorsAreLoggedNowAndThen(t *testing.T) {
 		for _, x := range []struct {
 			err  error
 			want int
-		}{{nats.ErrAuthorization, 1}, {nats.ErrPermissionViolation, 1}, {nats.ErrSlowConsumer, 1000}} {
+		}{{nats.ErrAuthorization, 1}, {nats.ErrPermissionViolation, 1}, {nats.ErrSlowConsumer, 1},
+			{nats.ErrBadHeaderMsg, 1}, {nats.ErrStaleConnection, 1000}} {
 			log.Reset()
 			for range 1000 {
 				o.AsyncErrorCB(nil, nil, x.err)

@@ -19,10 +19,11 @@ type oddMessages struct {
 	tasks, taskOfOthers rarely
 	permission, login   rarely // errors that end when an operator corrects a setting
 	answer              rarely // denied on a subject that another process may have chosen
+	headers, slow       rarely // a message without valid headers; more messages than the process takes
 }
 
-// repeated returns the limit of the warnings about an error that servers repeat for each message,
-// or for each attempt to log in; nil for other errors. Denied answers have a limit of their own:
+// repeated returns the limit of the warnings about an error that comes again with each message, or
+// with each attempt to log in; nil for other errors. Denied answers have a limit of their own:
 // otherwise processes that send requests could keep other denials out of the log.
 func (o *oddMessages) repeated(err error, isAnswer bool) *rarely {
 	switch {
@@ -33,6 +34,10 @@ func (o *oddMessages) repeated(err error, isAnswer bool) *rarely {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
 		errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
 		return &o.login
+	case errors.Is(err, nats.ErrBadHeaderMsg):
+		return &o.headers
+	case errors.Is(err, nats.ErrSlowConsumer):
+		return &o.slow
 	}
 	return nil
 }
