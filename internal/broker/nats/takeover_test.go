@@ -48,8 +48,11 @@ func (s *delayedStarts) waits(id string) bool {
 func (s *delayedStarts) isTakenOver(id string) {
 	s.Helper()
 	natstest.Eventually(s.T, "start "+id+" waits, and is settled", func() bool {
-		backlog, err := s.client.Backlog(s.Context(), 0)
-		return s.waits(id) && err == nil && backlog.Held == 0
+		if !s.waits(id) {
+			return false
+		}
+		backlog, err := s.client.Backlog(s.Context(), 0) // AFTER it waits: it was delivered before that
+		return err == nil && backlog.Waiting == 0 && backlog.Held == 0
 	})
 }
 
