@@ -74,6 +74,22 @@ type Delivery struct {
 // message.
 func (d Delivery) ID() string { return fmt.Sprintf("%d@%d", d.Sequence, d.StoredAt.UnixMicro()) }
 
+// Size is about how many bytes the delivery holds in memory, for bounds in bytes: its subject, its
+// headers and its body.
+func (d Delivery) Size() int {
+	size := len(d.Subject) + len(d.Body)
+	for name, values := range d.Header {
+		size += len(name) + headerOverhead
+		for _, v := range values {
+			size += len(v)
+		}
+	}
+	return size
+}
+
+// headerOverhead is about what Go holds for a header beside its name and its value.
+const headerOverhead = 64
+
 // WasDelayed reports whether the broker had the message before NotBefore.
 func (d Delivery) WasDelayed() bool {
 	first := d.StoredAt
