@@ -18,6 +18,7 @@ var delayTests = []test{
 	{"a delay in the past is none", Settings{}, pastDelay},
 	{"a delayed message replaces the one before it", Settings{}, replaced},
 	{"a delayed start replaces the one before it until that is due", Settings{}, replacedStart},
+	{"a delayed start that is replaced while nothing runs does not come", Settings{}, replacedMeanwhile},
 	{"a delayed start replaces the one before it, even if it arrives late", Settings{}, replacedLate},
 	{"a delayed start does not replace one that was due before", Settings{}, notReplaced},
 	{"a delayed message that is withdrawn does not come", Settings{}, withdrawnDelay},
@@ -175,6 +176,36 @@ func replacedLate(t *T) {
 		if id(g.Delivery) != "second" {
 			t.Errorf("%s: the first one came", g.Subject)
 		}
+	}
+	t.empty()
+}
+
+// replacedMeanwhile publishes a second start before the first one is due, while nothing is
+// received. Both are due when something is received again.
+func replacedMeanwhile(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	first := delayedStart(b, "start.o", "first", 3*time.Second)
+	t.publish(b, first)
+	r.nothing(time.Second) // the broker stores it for later
+	r.stop()
+	t.publish(b, delayedStart(b, "start.o", "second", 300*time.Millisecond))
+	// On a slow machine, it may be too late. Then the first one may come, too.
+	tooLate := !time.Now().Before(first.NotBefore)
+	<-time.After(time.Until(first.NotBefore)) // the test is about messages that are due when something runs
+	r = t.receive(b)
+	var came []string
+	take := func(g got) {
+		g.Hold.Ack()
+		came = append(came, id(g.Delivery))
+	}
+	for !slices.Contains(came, "second") {
+		take(r.next())
+	}
+	r.settleRest(take)
+	r.nothing(short)
+	if slices.Contains(came, "first") && !tooLate {
+		t.Errorf("came %v, want the second one only", came)
 	}
 	t.empty()
 }

@@ -22,11 +22,44 @@ type delays struct {
 	of    map[string][]*waiting
 	tasks []task
 	todo  signal.Signal // gets a value when tasks has a task
+	// delivered remembers the delayed messages that were delivered last. NATS may have fired a
+	// message that one of them replaces, before this receiver got the newer one. The older one then
+	// arrives behind it.
+	delivered deliveredLast
 }
 
 func newDelays(n *names, due func(w *waiting)) delays {
 	return delays{names: n, due: due, early: make(map[uint64]*waiting), held: make(map[string]*waiting),
 		of: make(map[string][]*waiting), todo: signal.New()}
+}
+
+// deliveredLast has the acceptances of the messages that were delivered last, by subject.
+type deliveredLast struct {
+	of   map[string]acceptance
+	ring []string // their subjects; next is the oldest one
+	next int
+}
+
+// maxDelivered bounds what a receiver remembers. A message that was fired arrives soon after the
+// receiver has begun, or has caught up.
+const maxDelivered = 256
+
+func (l *deliveredLast) add(subject string, a acceptance) {
+	before, again := l.of[subject]
+	switch {
+	case again && before.compare(a) >= 0:
+		return
+	case again:
+	case l.of == nil:
+		l.of, l.ring = make(map[string]acceptance), []string{subject}
+	case len(l.ring) < maxDelivered:
+		l.ring = append(l.ring, subject)
+	default:
+		delete(l.of, l.ring[l.next])
+		l.ring[l.next] = subject
+		l.next = (l.next + 1) % maxDelivered
+	}
+	l.of[subject] = a
 }
 
 // lastCounts reports whether a delayed message replaces another one under its subject.
@@ -72,10 +105,13 @@ func (d *delays) late(w *waiting) {
 	d.hold(w) // one that replaces it may be still to arrive
 }
 
-// giveWay reports whether a message that is held here replaces this one, under the same subject. If
-// this one replaces it, giveWay acknowledges it instead. mu is held.
+// giveWay reports whether a message that is held or was delivered here replaces this one, under the
+// same subject. If this one replaces a held one, giveWay acknowledges that instead. mu is held.
 func (d *delays) giveWay(w *waiting) bool {
 	subject := d.names.laterOf(wireOf(w))
+	if d.delivered.of[subject].replaces(w) {
+		return true
+	}
 	held := d.held[subject]
 	if held == nil || held == w {
 		return false

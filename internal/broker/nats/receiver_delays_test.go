@@ -91,6 +91,39 @@ func TestADueMessageBringsNoStartAlong(t *testing.T) {
 	want("the start is replaced", d.dueWith(event, now), before, event)
 }
 
+// TestAFiredMessageGivesWayToADeliveredOne: the receiver was busy, or away, while NATS fired a
+// delayed start. Before that was due, another start replaced it, which is due and delivered first.
+func TestAFiredMessageGivesWayToADeliveredOne(t *testing.T) {
+	t.Parallel()
+	names := namesOf("rondo")
+	d := newDelays(&names, func(*waiting) {})
+	due := time.Now().Add(time.Hour)
+	first, second := delayed("rondo.start.o.i", 1, due), delayed("rondo.start.o.i", 2, due.Add(-time.Minute))
+	first.accepted, second.accepted = acceptance{due.Add(-2 * time.Minute).UnixMicro(), 1},
+		acceptance{due.Add(-2 * time.Minute).UnixMicro(), 2}
+	after := delayed("rondo.start.o.i", 3, due.Add(time.Minute))
+	after.accepted = acceptance{due.Add(-time.Second).UnixMicro(), 3}
+	d.delivered.add(names.laterOf(wireOf(second)), second.accepted)
+	for _, x := range []struct {
+		w    *waiting
+		want bool
+	}{{first, true}, {second, false}, {after, false}, {delayed("rondo.start.o.j", 4, due), false}} {
+		if got := d.giveWay(x.w); got != x.want {
+			t.Errorf("%s, place %d: it gives way: %t, want %t", x.w.d.Subject, x.w.d.Sequence, got, x.want)
+		}
+	}
+	d.delivered.add(names.laterOf(wireOf(first)), first.accepted) // it is older
+	if !d.giveWay(first) {
+		t.Error("the older one replaces the newer one")
+	}
+	for i := range 3 * maxDelivered {
+		d.delivered.add(fmt.Sprint("other", i), first.accepted)
+	}
+	if n := len(d.delivered.of); n != maxDelivered || len(d.delivered.ring) != n || d.giveWay(first) {
+		t.Errorf("%d are remembered, and %d in order; it may be %d", n, len(d.delivered.ring), maxDelivered)
+	}
+}
+
 type noHold struct{ broker.Hold }
 
 func (noHold) Ack() {}

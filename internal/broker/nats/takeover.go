@@ -145,8 +145,10 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 		} else {
 			r.delays.hold(t.w)
 		}
+	case lastCounts && r.delays.giveWay(t.w): // to one that was compared while this one waited for that
+		t.w.d.Hold.Ack()
 	default:
-		r.queue.push(t.w)
+		r.deliver(t.w)
 	}
 	return nil
 }
