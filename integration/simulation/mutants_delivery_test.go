@@ -113,6 +113,18 @@ var mutantsOfDelivery = []mutant{
 		run: "^TestReceiveEndsAlthoughADueMessageCannotBeForwarded$", hangs: 60 * time.Second}, edits: []edit{
 		{natsOf + "later.go", "f.forwardBatch(grace, batch)", "f.forwardBatch(f.ctx, batch)"},
 	}},
+	{name: "messages behind a lost one have no bound", test: test{pkg: "./internal/broker/nats",
+		run: "^TestMessagesBehindLostOnesAreBounded$"}, edits: []edit{
+		{natsOf + "receiver.go", "	if !r.isFull() {\n", "	if r.queue.bytes <= prefetchBytes {\n"},
+	}},
+	{name: "a full receiver does not ask for the lost message", test: test{pkg: "./internal/broker/nats",
+		run: "^TestMessagesBehindLostOnesAreBounded$", hangs: 30 * time.Second}, edits: []edit{
+		{natsOf + "receiver.go", "len(r.order.left) > 0 && r.isFull()", "len(r.order.left) < 0 && r.isFull()"},
+	}},
+	{name: "a full receiver waits for ever for what a delayed message waits for", test: test{
+		pkg: "./internal/broker/nats", run: "^TestDelayedMessagesTakeRoom$", hangs: 30 * time.Second}, edits: []edit{
+		{natsOf + "receiver.go", " && !r.marks.awaits()", ""},
+	}},
 	{name: "a late timer fires the other time limit", test: test{pkg: "./pkg/round",
 		run: "^TestScenarios$/^order_of_time_limits$"}, edits: []edit{
 		{roundOf + "inbox.go", "!c.Due.IsZero() && c.Due.Before(o.next())", "!c.Due.IsZero() && c.Due.After(o.next())"},

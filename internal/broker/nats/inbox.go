@@ -14,10 +14,14 @@ import (
 )
 
 const (
-	// prefetch is the number of messages that a receiver requests at once; prefetchBytes bounds
-	// their size.
+	// prefetch is the number of messages that a receiver requests at once, and holds behind lost
+	// ones before it requests no more. prefetchBytes bounds the size of a request, and of all
+	// messages that it holds when it requests more.
 	prefetch      = 1024
 	prefetchBytes = 8 << 20
+	// maxProbes is how often during an ack wait a full receiver requests one message more, which
+	// may be a lost one.
+	maxProbes = 32
 	// pullFor is how long a pull request for messages of a partition waits in the broker.
 	pullFor = 30 * time.Second
 	// tend is the interval at which a receiver tends its messages.

@@ -23,6 +23,8 @@ type order struct {
 	until  time.Time // time limit of their redelivery
 	began  time.Time // when the wait began, without a break since
 	handed uint64    // deliveries of the consumer until then
+
+	waits, bytes int // number and size of the messages in behind
 }
 
 // arrive returns the messages that may be taken now that a message has arrived.
@@ -39,10 +41,13 @@ func (o *order) arrive(w *waiting) []*waiting {
 		return cmp.Compare(w.d.Sequence, p)
 	})
 	if twice {
+		o.bytes -= o.behind[who][at].size()
 		o.behind[who][at] = w // its newer delivery counts
 	} else {
 		o.behind[who] = slices.Insert(o.behind[who], at, w)
+		o.waits++
 	}
+	o.bytes += w.size()
 	return o.came(who, w.d.Sequence)
 }
 
@@ -64,6 +69,7 @@ func (o *order) came(who string, place uint64) (free []*waiting) {
 		delete(o.left, who)
 	}
 	free = behind[:n:n]
+	o.waits, o.bytes = o.waits-n, o.bytes-totalSize(free)
 	if behind = behind[n:]; len(behind) > 0 {
 		o.behind[who] = behind
 	} else {

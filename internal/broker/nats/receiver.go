@@ -33,9 +33,11 @@ type receiver struct {
 	delays delays
 	marks  marks
 	order  order
-	aside  []*waiting // messages that arrived while it resyncs
+	aside  []*waiting // messages that arrived while it resyncs, of asideBytes
 	line   uint64     // the connection that it listens to, as the number of reconnects
 	handed uint64     // deliveries of the consumer to all receivers, as far as this one knows
+
+	asideBytes int
 
 	mayNotAsk bool // the servers have denied the last request for messages
 }
@@ -91,21 +93,50 @@ func (r *receiver) renew() error {
 	return nil
 }
 
-// room is how many messages more it may ask for. Those that wait behind lost ones do not count: the
-// lost ones come only if it asks for messages.
+// room is how many messages more it may ask for, by their number. Those that wait behind lost ones
+// count apart, so that messages of other instances arrive. Those that are held until their time do
+// not count: thousands of timers may be due in the same second.
 func (r *receiver) room() int {
 	return prefetch - len(r.queue.all) - len(r.aside) - len(r.delays.tasks) - r.pulls.asked
 }
 
+// isFull reports whether it holds as many messages behind lost ones as it may, or as many bytes in
+// all.
+//
+// Delayed messages do not count while one of them waits for a message that is still to arrive,
+// since that one comes only behind all that were stored before it.
+func (r *receiver) isFull() bool {
+	if r.order.waits >= prefetch {
+		return true
+	}
+	bytes := r.queue.bytes + r.asideBytes + r.order.bytes + r.delays.taskBytes
+	return bytes > prefetchBytes || bytes+r.delays.earlyBytes > prefetchBytes && !r.marks.awaits()
+}
+
 // more asks for messages if there is room.
 func (r *receiver) more() {
-	room := r.room()
-	if r.pulls.sub == nil || r.state.phase == closed || room < prefetch/2 || r.queue.bytes > prefetchBytes {
+	if !r.isFull() {
+		r.askFor(r.room())
+	}
+}
+
+// moreOfLost asks for one message beyond the bounds if it waits for lost ones, which come only if
+// it asks. NATS redelivers before it delivers anything new. So this is a lost message if NATS has
+// one to redeliver, and otherwise one message too many.
+func (r *receiver) moreOfLost() {
+	if r.state.phase == live && len(r.order.left) > 0 && r.isFull() && r.pulls.asked == 0 && !r.pulls.heard.IsZero() {
+		r.askFor(1)
+	}
+}
+
+// askFor asks for messages, unless enough wait to be taken.
+func (r *receiver) askFor(n int) {
+	if r.pulls.sub == nil || r.state.phase == closed || r.room() < prefetch/2 || r.queue.bytes > prefetchBytes {
 		return
 	}
 	if err := r.ask(r.names.inbox, r.consumer, r.pulls.subject(),
-		request{Batch: room, MaxBytes: max(prefetchBytes, 2*int(r.nc.MaxPayload())), Expires: pullFor}); err == nil {
-		r.pulls.asked += room
+		request{Batch: n, MaxBytes: max(prefetchBytes, 2*int(r.nc.MaxPayload())), Expires: pullFor}); err == nil {
+		r.pulls.asked += n
 	}
 }
 
@@ -149,7 +180,8 @@ func (r *receiver) arrive(m *nats.Msg) {
 	d.Partition = r.partition
 	now := time.Now()
 	r.pulls.heard = now
-	// Even if an earlier round requested it: then more is requested than fits, once.
+	// Even if an earlier round requested it. Then more is requested than fits: as many messages as
+	// earlier rounds have requested, until pullFor ends their requests.
 	r.pulls.asked = max(0, r.pulls.asked-1)
 	if r.state.phase == closed {
 		d.Hold.Nak(0)
@@ -178,11 +210,14 @@ func (r *receiver) arrive(m *nats.Msg) {
 		r.delays.late(w)
 		came()
 	case r.state.resyncs():
-		r.aside = append(r.aside, w)
+		r.aside, r.asideBytes = append(r.aside, w), r.asideBytes+w.size()
 	default:
 		r.queue.pushAll(r.order.arrive(w))
 	}
 	r.more()
+	if o.deliveries > 1 { // there may be others
+		r.moreOfLost()
+	}
 }
 
 // arriveDirect accepts a directly delivered message, or returns the outcome of its refusal. It is a
@@ -223,7 +258,7 @@ func (r *receiver) due(w *waiting) {
 		return
 	}
 	if r.delays.waitsFor(w) { // a newer one may have been stored before this one was due
-		r.marks.add(&mark{who: lastWord(w.d.Subject), at: w.notBefore, told: func(_ context.Context, ok bool) {
+		told := func(_ context.Context, ok bool) {
 			if !ok {
 				return
 			}
@@ -231,7 +266,8 @@ func (r *receiver) due(w *waiting) {
 			w.known = true
 			r.mu.Unlock()
 			r.due(w)
-		}})
+		}
+		r.marks.add(&mark{who: lastWord(w.d.Subject), at: w.notBefore, delayed: true, told: told})
 		return
 	}
 	now := time.Now()
@@ -307,6 +343,7 @@ func (r *receiver) tend(ctx context.Context, status <-chan nats.Status) {
 			r.extend()
 			r.checkLeft(ctx)
 			r.checkAlive(ctx)
+			r.probe(time.Now())
 			r.marks.reviewSoon()
 			if r.eachTick != nil {
 				r.eachTick(time.Now())
@@ -374,6 +411,7 @@ func (r *receiver) reorder(left order) {
 	known := covered(r.aside, left.handed)
 	waited := append(r.order.release(), r.aside[:known]...)
 	r.order, r.aside = left, slices.Clone(r.aside[known:])
+	r.asideBytes = totalSize(r.aside)
 	if len(r.aside) > 0 {
 		r.apply(otherServed)
 	}
@@ -434,6 +472,17 @@ func (r *receiver) checkAlive(ctx context.Context) {
 	}
 }
 
+// probe asks for a lost message although the receiver is full, but only so often that few others
+// come before that one is redelivered.
+func (r *receiver) probe(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.pulls.probe) >= r.ackWait/maxProbes {
+		r.pulls.probe = now
+		r.moreOfLost()
+	}
+}
+
 // end nacks the messages that were not taken.
 func (r *receiver) end() {
 	r.mu.Lock()
@@ -455,7 +504,7 @@ func (r *receiver) end() {
 		}
 	}
 	r.queue.clear()
-	r.aside = nil
+	r.aside, r.asideBytes = nil, 0
 	r.delays.early, r.delays.held, r.delays.of, r.delays.tasks = nil, nil, nil, nil
 	r.mu.Unlock()
 	if sub == nil {

@@ -26,6 +26,8 @@ type delays struct {
 	// message that one of them replaces, before this receiver got the newer one. The older one then
 	// arrives behind it.
 	delivered deliveredLast
+
+	earlyBytes, taskBytes int // size of the messages in early and in tasks
 }
 
 func newDelays(n *names, due func(w *waiting)) delays {
@@ -132,6 +134,7 @@ func (d *delays) hold(w *waiting) {
 		d.forget(before)
 	}
 	d.early[w.d.Sequence] = w
+	d.earlyBytes += w.size()
 	who := lastWord(w.d.Subject)
 	at, _ := slices.BinarySearchFunc(d.of[who], w, byTime)
 	d.of[who] = slices.Insert(d.of[who], at, w)
@@ -151,7 +154,10 @@ func (d *delays) release(w *waiting) {
 
 // forget removes a message from early and of. mu is held.
 func (d *delays) forget(w *waiting) {
-	delete(d.early, w.d.Sequence)
+	if d.early[w.d.Sequence] == w {
+		delete(d.early, w.d.Sequence)
+		d.earlyBytes -= w.size()
+	}
 	who := lastWord(w.d.Subject)
 	at, there := slices.BinarySearchFunc(d.of[who], w, byTime)
 	switch {
@@ -191,7 +197,16 @@ func (d *delays) unknown(w *waiting) bool { return !w.known && d.lastCounts(w) }
 // later adds a task. mu is held.
 func (d *delays) later(t task) {
 	d.tasks = append(d.tasks, t)
+	d.taskBytes += t.w.size()
 	d.todo.Set()
+}
+
+// drop removes the first tasks, which are done. mu is held.
+func (d *delays) drop(n int) {
+	for _, t := range d.tasks[:n] {
+		d.taskBytes -= t.w.size()
+	}
+	d.tasks = d.tasks[n:]
 }
 
 // some returns the first tasks that are of one kind and do not depend on each other. They stay

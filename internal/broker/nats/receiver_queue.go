@@ -18,6 +18,7 @@ type waiting struct {
 	d      broker.Delivery
 	since  time.Time // when it arrived, or was last extended
 	handed uint64    // see origin
+	bytes  int       // see size
 
 	// For a delayed message:
 	notBefore time.Time
@@ -32,6 +33,23 @@ type waiting struct {
 	// In the queue:
 	number uint64
 	before *waiting // of its instance; it may just have been taken out
+}
+
+// size is the size of the message in memory. It is the same whenever the message is added to what a
+// receiver holds, and taken away.
+func (w *waiting) size() int {
+	if w.bytes == 0 {
+		w.bytes = w.d.Size()
+	}
+	return w.bytes
+}
+
+// totalSize is the size of some messages.
+func totalSize(all []*waiting) (bytes int) {
+	for _, w := range all {
+		bytes += w.size()
+	}
+	return bytes
 }
 
 // readyQueue are the messages that wait only to be taken, in order. The lock of its receiver guards
@@ -71,7 +89,7 @@ func newReadyQueue() readyQueue {
 }
 
 // clear removes all messages.
-func (q *readyQueue) clear() { q.all, q.newest = nil, make(map[string]*waiting) }
+func (q *readyQueue) clear() { q.all, q.bytes, q.newest = nil, 0, make(map[string]*waiting) }
 
 func (q *readyQueue) pushAll(all []*waiting) {
 	for _, w := range all {
@@ -81,7 +99,7 @@ func (q *readyQueue) pushAll(all []*waiting) {
 
 func (q *readyQueue) push(w *waiting) {
 	q.all = append(q.all, w)
-	q.bytes += len(w.d.Body)
+	q.bytes += w.size()
 	who := lastWord(w.d.Subject)
 	w.number, w.before = q.popped+uint64(len(q.all)), q.newest[who]
 	q.newest[who] = w
@@ -112,7 +130,7 @@ func (q *readyQueue) pop() (d broker.Delivery, ok bool, err error) {
 	d = q.next.d
 	q.all[0] = nil
 	q.all = q.all[1:]
-	q.bytes -= len(d.Body)
+	q.bytes -= q.next.size()
 	q.popped++
 	q.next.before = nil
 	if who := lastWord(d.Subject); q.newest[who] == q.next {
@@ -128,6 +146,7 @@ type pulls struct {
 	round int       // counts the renewals: status messages for earlier requests no longer count
 	asked int       // messages that the broker still owes
 	heard time.Time // when the broker last sent a message or a status
+	probe time.Time // when tend last asked for a lost message beyond the bounds
 }
 
 // renew begins a new round.

@@ -42,6 +42,8 @@ type mark struct {
 	at   time.Time
 	told func(ctx context.Context, ok bool)
 
+	delayed bool // a delayed message waits for it, not a timer
+
 	clear  bool   // none of them is still to arrive
 	after  uint64 // one of them is still to arrive, the next one at this place; 0: unknown
 	behind uint64 // the number of the last of them in the queue; 0: none was there
@@ -300,7 +302,14 @@ func (m *marks) lookForEach(ctx context.Context, some []*mark) error {
 	}
 	m.changed = true
 	m.tells.Set()
+	m.of.more()
 	return nil
+}
+
+// awaits reports whether a delayed message that the receiver holds waits for another one that is
+// known to be still to arrive. mu is held.
+func (m *marks) awaits() bool {
+	return slices.ContainsFunc(m.open, func(x *mark) bool { return x.delayed && x.after > m.place })
 }
 
 // instanceFilter returns the filter subject of the messages of one instance in a lane.

@@ -64,7 +64,7 @@ func (r *receiver) takeOver(ctx context.Context) {
 		err := r.do(ctx, some)
 		r.mu.Lock()
 		if err == nil {
-			r.delays.tasks = r.delays.tasks[len(some):]
+			r.delays.drop(len(some))
 			r.more()
 		}
 		r.mu.Unlock()
