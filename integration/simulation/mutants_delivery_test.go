@@ -125,6 +125,11 @@ var mutantsOfDelivery = []mutant{
 		pkg: "./internal/broker/nats", run: "^TestDelayedMessagesTakeRoom$", hangs: 30 * time.Second}, edits: []edit{
 		{natsOf + "receiver.go", " && !r.marks.awaits()", ""},
 	}},
+	{name: "due messages are pulled whatever their size", test: test{pkg: "./internal/broker/nats",
+		run: "^TestLargeDueMessagesAreForwardedInParts$"}, edits: []edit{
+		{natsOf + "later.go", "jetstream.PullMaxMessagesWithBytesLimit(forwardAtOnce, limit)",
+			"jetstream.PullMaxMessagesWithBytesLimit(forwardAtOnce, limit<<10)"},
+	}},
 	{name: "a late timer fires the other time limit", test: test{pkg: "./pkg/round",
 		run: "^TestScenarios$/^order_of_time_limits$"}, edits: []edit{
 		{roundOf + "inbox.go", "!c.Due.IsZero() && c.Due.Before(o.next())", "!c.Due.IsZero() && c.Due.After(o.next())"},

@@ -2,6 +2,7 @@ package natsbroker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -78,6 +79,71 @@ func TestReceiveEndsAlthoughADueMessageCannotBeForwarded(t *testing.T) {
 				t.Fatal("the message does not come")
 			}
 		})
+	}
+}
+
+// A process that cannot forward due messages holds few of them if they are large. All others stay
+// in NATS, and are forwarded as soon as the inbox takes messages.
+func TestLargeDueMessagesAreForwardedInParts(t *testing.T) {
+	t.Parallel()
+	const n, size = 160, 256 << 10
+	s := natstest.Start(t)
+	config := natsbroker.Config{Partitions: 1, InboxAckWait: time.Hour, InboxMaxBytes: 64 << 20,
+		DeadLetterMaxBytes: 1 << 20}
+	bus := natstest.Connect(t, s, config)
+	bus.ReconcileEvery(time.Hour) // the bound of the inbox stays as the test sets it
+	js := rawJetStream(t, s)
+	setInboxBound(t, js, 1)
+	for i := range n {
+		if _, err := js.Publish(t.Context(), fmt.Sprint("rondo.due.start.o.i", i), make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	came, ended := make(chan string, n), make(chan error, 1)
+	go func() {
+		ended <- bus.Receive(ctx, 0, func(d broker.Delivery) {
+			d.Hold.Ack()
+			came <- d.Subject
+		})
+	}()
+	var held int
+	natstest.Eventually(t, "it asks for no more", func() bool {
+		c, err := js.Consumer(t.Context(), "RONDO_LATER", "due")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := c.CachedInfo()
+		held = info.NumAckPending
+		return held == n || held > 0 && info.NumWaiting == 0
+	})
+	// What it forwards, and two requests.
+	if most := 3 * (8 << 20) / size; held > most {
+		t.Errorf("it holds %d messages, want at most %d", held, most)
+	}
+	setInboxBound(t, js, 64<<20)
+	seen := make(map[string]bool)
+	for len(seen) < n {
+		select {
+		case subject := <-came:
+			seen[subject] = true
+		case <-time.After(longEnough):
+			t.Fatalf("%d of %d messages have come", len(seen), n)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// setInboxBound sets the bound of the inbox.
+func setInboxBound(t *testing.T, js jetstream.JetStream, bytes int64) {
+	t.Helper()
+	c := streamInfo(t, t.Context(), js, "RONDO").Config
+	c.MaxBytes = bytes
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -38,8 +39,10 @@ const (
 	dueMark = "due_"
 	// dueConsumer is the consumer of due messages.
 	dueConsumer = "due"
-	// forwardAtOnce is the maximum number of messages forwarded together.
+	// forwardAtOnce is the maximum number of messages forwarded together, and in a request for due
+	// messages; forwardBytes bounds their size.
 	forwardAtOnce = 500
+	forwardBytes  = 8 << 20
 	// forwardAgain is the pause after an error.
 	forwardAgain = time.Second
 	// forwardGrace is how long messages that are delivered already are still forwarded when the
@@ -166,8 +169,9 @@ func (f *forwarder) forwardUntilBroken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.Messages(jetstream.PullMaxMessages(forwardAtOnce), jetstream.PullExpiry(pullFor),
-		jetstream.PullHeartbeat(pullFor/6))
+	limit := max(forwardBytes, 2*int(f.nc.MaxPayload())) // NATS delivers nothing that is larger
+	all, err := c.Messages(jetstream.PullMaxMessagesWithBytesLimit(forwardAtOnce, limit),
+		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullFor/6))
 	if err != nil {
 		return err
 	}
@@ -182,11 +186,17 @@ func (f *forwarder) forwardUntilBroken(ctx context.Context) error {
 	})()
 	defer all.Stop()
 	came := make(chan jetstream.Msg, forwardAtOnce)
+	room := semaphore.NewWeighted(forwardBytes) // of the messages in came and in the batch
 	var broken error
 	go func() {
 		defer close(came)
 		for {
 			m, err := all.Next(jetstream.NextContext(grace))
+			if err == nil {
+				if err = room.Acquire(grace, forwardCost(m)); err != nil {
+					_ = m.Nak()
+				}
+			}
 			if err != nil {
 				broken = err
 				return
@@ -199,18 +209,29 @@ func (f *forwarder) forwardUntilBroken(ctx context.Context) error {
 		for len(batch) < forwardAtOnce && len(came) > 0 {
 			batch = append(batch, <-came)
 		}
-		if err := f.forwardBatch(grace, batch); err != nil {
+		err := f.forwardBatch(grace, batch)
+		for _, m := range batch {
+			room.Release(forwardCost(m))
+		}
+		if err != nil {
 			all.Stop()
 			for _, m := range batch {
 				_ = m.NakWithDelay(forwardAgain) // without the connection, NATS redelivers it after the ack wait
 			}
 			for m := range came {
+				room.Release(forwardCost(m))
 				_ = m.NakWithDelay(forwardAgain)
 			}
 			return err
 		}
 	}
 	return broken
+}
+
+// forwardCost is how much of forwardBytes a message takes: a larger one takes all.
+func forwardCost(m jetstream.Msg) int64 {
+	d := broker.Delivery{Subject: m.Subject(), Header: events.Header(m.Headers()), Body: m.Data()}
+	return min(int64(d.Size()), forwardBytes)
 }
 
 // forwardBatch stores messages for their receivers, and then acknowledges them.
