@@ -33,6 +33,7 @@ type item struct {
 	starts    <-chan struct{} // of a start, which takes room from others: the semaphore to release
 	watermark *watermark      // an answer about an instance, and no message
 	aside     bool            // it waits for the watermark of the instance
+	bytes     int64           // see size
 }
 
 // toOther notes that another orchestrator is to try a quarantined message, and countIsBack that its
@@ -125,8 +126,14 @@ func (noHold) Nak(time.Duration)  {}
 func (noHold) InProgress()        {}
 func (noHold) AckSubject() string { return "" }
 
-// size is about how much memory the message takes.
-func (i *item) size() int64 { return int64(len(i.delivery.Body)) + 512 }
+// size is about how much memory the message takes. It computes that once, before the loop has the
+// message.
+func (i *item) size() int64 {
+	if i.bytes == 0 {
+		i.bytes = int64(i.delivery.Size()) + 512
+	}
+	return i.bytes
+}
 
 // wakeUp is a message that this process sends to an instance itself.
 func wakeUp(instance, why string) *item {

@@ -58,6 +58,7 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 	}
 	now := time.Now()
 	i := &item{message: m, delivery: d, attempts: 1, handed: handed, arrived: now, extended: now}
+	i.size() // here, because the loop has more to do
 	if d.NumDelivered > r.quarantineAfter {
 		// a message that was nacked on purpose has killed no process
 		i.quarantined = d.NumDelivered-d.Nacked-r.returned.times(d) > r.quarantineAfter
@@ -118,7 +119,7 @@ type passing struct {
 func (p *passing) take(d broker.Delivery) (broker.Delivery, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	size := len(d.Body)
+	size := d.Size()
 	if p.n > 0 && (p.n >= maxPassing || p.bytes+size > maxPassingBytes) {
 		return d, false
 	}

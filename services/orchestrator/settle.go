@@ -207,13 +207,14 @@ type handover struct {
 	to        string
 	item      *item
 	otherwise time.Duration
+	size      int
 }
 
 // handOver forwards a message to another orchestrator, and nacks it if that one refuses it. It
 // returns false, and does nothing, if too many messages are being forwarded: they do not count as
 // held, and the other orchestrator may be slow. One message always has room.
 func (h *handovers) handOver(to string, i *item, otherwise time.Duration) bool {
-	id, size := i.message.Instance, len(i.delivery.Body)
+	id, size := i.message.Instance, i.delivery.Size()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.n > 0 && (h.n >= maxPassing || h.bytes+size > maxPassingBytes) {
@@ -221,7 +222,7 @@ func (h *handovers) handOver(to string, i *item, otherwise time.Duration) bool {
 	}
 	h.n, h.bytes = h.n+1, h.bytes+size
 	before, busy := h.waiting[id]
-	h.waiting[id] = append(before, handover{to, i, otherwise})
+	h.waiting[id] = append(before, handover{to, i, otherwise, size})
 	if !busy {
 		h.background.running.Go(func() { h.run(id) })
 	}
@@ -233,7 +234,7 @@ func (h *handovers) forwarded(all ...handover) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, x := range all {
-		h.n, h.bytes = h.n-1, h.bytes-len(x.item.delivery.Body)
+		h.n, h.bytes = h.n-1, h.bytes-x.size
 	}
 }
 
