@@ -44,8 +44,9 @@ import (
 type Delivery struct {
 	// Subject is the one it was published on.
 	Subject string
-	Header  events.Header
-	Body    []byte
+	// Header has the headers that [Received] returns. It does not change.
+	Header events.Header
+	Body   []byte
 	// Partition is the partition that it was received from, if it is for an instance.
 	Partition int
 	// Sequence identifies the message among those of its kind, and orders the stored messages of a

@@ -1,6 +1,10 @@
 package broker
 
-import "github.com/rondo-run/rondo/pkg/events"
+import (
+	"strings"
+
+	"github.com/rondo-run/rondo/pkg/events"
+)
 
 // The headers that package query defines.
 const headerReceipt, headerEach = "Rondo-Receipt", "Rondo-Each"
@@ -39,6 +43,58 @@ func Carry[H ~map[string][]string](from H) events.Header {
 		if carried[name] {
 			h[name] = values
 		}
+	}
+	return h
+}
+
+// known are the headers of received messages that services read or carry, by their names.
+var known = func() map[string]string {
+	all := map[string]string{
+		events.HeaderNATSMsgID: events.HeaderNATSMsgID, events.HeaderDirectReply: events.HeaderDirectReply,
+		// Those that tell a stored message, which NATS sent in a response, from a published one.
+		"Nats-Stream": "Nats-Stream", "Nats-Sequence": "Nats-Sequence",
+	}
+	for name := range carried {
+		all[name] = name
+	}
+	return all
+}()
+
+const (
+	// HeaderOthers is the only header of a received message that had none but unknown ones: a
+	// message without any header may be a response that NATS sent.
+	HeaderOthers = "Rondo-Other-Headers"
+	// maxValues is the maximum number of values that a received message keeps of a header. Services
+	// read the first one.
+	maxValues = 8
+)
+
+// KnownHeader reports whether a received message keeps a header, and returns its name as a string
+// that shares no memory with the argument.
+func KnownHeader(name string) (same string, is bool) {
+	same, is = known[name]
+	return same, is
+}
+
+// Received returns, in memory of their own, the headers that a received message keeps: those that
+// services read or carry, with at most 8 values each. A sender could fill the memory of a receiver
+// by others. A message without headers has none; one that had only others has [HeaderOthers].
+func Received[H ~map[string][]string](from H) events.Header {
+	if len(from) == 0 {
+		return nil
+	}
+	h := make(events.Header)
+	for name, values := range from {
+		if name, is := KnownHeader(name); is {
+			kept := make([]string, min(len(values), maxValues))
+			for i := range kept {
+				kept[i] = strings.Clone(values[i])
+			}
+			h[name] = kept
+		}
+	}
+	if len(h) == 0 {
+		h[HeaderOthers] = []string{"true"}
 	}
 	return h
 }

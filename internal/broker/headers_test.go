@@ -61,3 +61,27 @@ func headersOfEvents(t *testing.T) map[string][]string {
 	}
 	return all
 }
+
+// TestReceivedHeaders compares the headers that a received message keeps with those that it has.
+func TestReceivedHeaders(t *testing.T) {
+	t.Parallel()
+	all := headersOfEvents(t)
+	n := len(all)
+	all["X"], all["Rondo-Something-New"] = []string{"x"}, []string{"x"}
+	kept := broker.Received(all)
+	for name := range headersOfEvents(t) {
+		if len(kept[name]) != 1 || kept[name][0] != "x" {
+			t.Errorf("%s is %q", name, kept[name])
+		}
+	}
+	if len(kept) != n {
+		t.Errorf("%d headers are kept, want %d: %v", len(kept), n, kept)
+	}
+	if h := broker.Received(events.Header{}); h != nil {
+		t.Errorf("a message without headers has %v", h)
+	}
+	only := broker.Received(events.Header{"X": {"x"}})
+	if again := broker.Received(only); len(only) != 1 || len(again) != 1 || again[broker.HeaderOthers] == nil {
+		t.Errorf("a message with an unknown header has %v, and then %v", only, again)
+	}
+}

@@ -444,13 +444,12 @@ func (b *Broker) handOut(m *message, to *receiver, now time.Time) broker.Deliver
 	m.deliveries++
 	m.holder, m.taken, m.returned, m.free = to, false, false, now.Add(b.wait(m))
 	d := broker.Delivery{
-		Subject: m.wire.Subject, Header: maps.Clone(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
+		Subject: m.wire.Subject, Header: broker.Received(m.wire.Header), Body: m.wire.Body, Partition: m.partition,
 		Sequence: m.place, NumDelivered: m.deliveries, StoredAt: m.stored, NotBefore: m.notBefore,
 		AcceptedAt: m.accepted,
 		Hold:       hold{b, to.c, m.place, m.wire.Subject},
 	}
-	if _, again := d.Header[headerAgain]; again {
-		delete(d.Header, headerAgain)
+	if _, again := m.wire.Header[headerAgain]; again {
 		d.NumDelivered++
 	}
 	return d

@@ -103,7 +103,7 @@ func (c *link) deliver(w events.Wire, h broker.Hold) broker.Delivery {
 	defer c.b.mu.Unlock()
 	c.b.directs++
 	return broker.Delivery{
-		Subject: w.Subject, Header: maps.Clone(w.Header), Body: w.Body, Sequence: firstDirect + c.b.directs,
+		Subject: w.Subject, Header: broker.Received(w.Header), Body: w.Body, Sequence: firstDirect + c.b.directs,
 		Direct: true, NumDelivered: 1, StoredAt: time.Now(), Hold: h,
 		Partition: partitionOf(instanceOf(w.Subject), c.b.partitions),
 	}

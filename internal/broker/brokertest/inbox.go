@@ -19,6 +19,7 @@ import (
 
 var inboxTests = []test{
 	{"messages arrive as they were published", Settings{}, arriveAsPublished},
+	{"messages keep the headers that services know", Settings{}, knownHeaders},
 	{"messages of an instance come in their order", Settings{}, inOrder},
 	{"messages of an instance are in one partition", Settings{}, onePartition},
 	{"what instances wait for goes ahead of starts", Settings{Partitions: 1}, goesAhead},
@@ -48,8 +49,8 @@ func arriveAsPublished(t *T) {
 	r := t.receive(b)
 	w := events.Wire{
 		Subject: b.Prefix() + ".start.order%20it.i%2E1", Body: []byte("{\"a\": \"ü\"}\x00\r\n"),
-		Header: events.Header{events.HeaderMsgID: {"m/1"}, "Rondo-Version": {"1.2.3"}, "lower-case": {"a", "b"},
-			"Empty": {""}},
+		Header: events.Header{events.HeaderMsgID: {"m/1"}, "Rondo-Version": {"1.2.3"}, "traceparent": {"a", "b"},
+			"Rondo-Worker": {""}},
 	}
 	began := time.Now().Add(-time.Minute) // clocks may differ
 	t.publish(b, w)

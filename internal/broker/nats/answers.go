@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,7 +147,7 @@ func (a *answers) hear(m *nats.Msg) {
 		news = w.rest(jetstream.ErrNoStreamResponse)
 	default:
 		news, over = w.hear(m.Data)
-		news.by = m.Header.Get(events.HeaderWorker)
+		news.by = strings.Clone(m.Header.Get(events.HeaderWorker))
 	}
 	if over {
 		delete(a.waiting, token)

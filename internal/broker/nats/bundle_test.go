@@ -84,7 +84,7 @@ func sendDirect(nc *nats.Conn, kind string, m *nats.Msg, most time.Duration) (*n
 func results(n int, back string) (all []events.Wire) {
 	for i := range n {
 		r := result(fmt.Sprint("i", i), back)
-		r.Header["Y"], r.Body = []string{"1", fmt.Sprint(i)}, fmt.Append(nil, i)
+		r.Header[events.HeaderTrace], r.Body = []string{"1", fmt.Sprint(i)}, fmt.Append(nil, i)
 		all = append(all, r)
 	}
 	return all

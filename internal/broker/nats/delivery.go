@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -77,21 +78,21 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 		return broker.Delivery{}, o, time.Time{}, err
 	}
 	d = broker.Delivery{
-		Header: events.Header(m.Header), Body: m.Data, Sequence: o.place, NumDelivered: o.deliveries,
-		StoredAt: o.stored,
-		Hold:     hold{c.nc, m.Reply},
+		Sequence: o.place, NumDelivered: o.deliveries, StoredAt: o.stored,
+		Hold: hold{c.nc, m.Reply},
 	}
+	h := events.Header(m.Header)
 	d.Subject, d.Partition = c.publishedAs(m.Subject)
-	d.Subject, o.due = c.withoutDue(d.Subject, d.Header)
+	d.Subject, o.due = c.withoutDue(d.Subject, h)
 	if o.due {
-		o.accepted = readAcceptance(d.Header)
-		if fired, err := time.Parse(time.RFC3339Nano, first(d.Header, headerFired)); err == nil {
+		o.accepted = readAcceptance(h)
+		if fired, err := time.Parse(time.RFC3339Nano, first(h, headerFired)); err == nil {
 			d.Scheduled, d.StoredAt = true, fired
 		} else if o.accepted.at > 0 {
 			d.AcceptedAt = time.UnixMicro(o.accepted.at).UTC()
 		}
 	}
-	if at := d.Header[headerNotBefore]; len(at) > 0 {
+	if at := h[headerNotBefore]; len(at) > 0 {
 		// A time that cannot be parsed is no reason to delay a message for ever: it counts as none.
 		notBefore, _ = time.Parse(time.RFC3339Nano, at[0])
 		d.NotBefore = notBefore
@@ -99,7 +100,7 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 			d.NumDelivered-- // the first delivery was too early, and nacked
 		}
 	}
-	if _, again := d.Header[headerAgain]; again && !c.fromClient(d.Subject) {
+	if _, again := h[headerAgain]; again && !c.fromClient(d.Subject) {
 		d.NumDelivered++
 	}
 	// The orchestrator dead-letters a message without a stream at once. A
@@ -107,8 +108,38 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 	if c.canTake(d.Subject) != nil || c.isResult(d.Subject) {
 		notBefore, d.NotBefore = time.Time{}, time.Time{}
 	}
-	clean(d.Header)
+	clean(h)
+	d.Header, d.Body = kept(m)
 	return d, o, notBefore, nil
+}
+
+// maxBlock is the maximum size of the headers of a message that is kept as the NATS client returns
+// it. Few messages have larger ones.
+const maxBlock = 1 << 10
+
+// kept returns the headers that a message keeps (see [broker.Received]), and its body. The NATS
+// client makes all headers of a message parts of one string, and lets the body share memory with
+// the bytes that it read them from. So the id alone would keep all of them in memory, the unknown
+// ones included. Most messages have only known headers, which are small: they are kept as they are.
+func kept(m *nats.Msg) (h events.Header, body []byte) {
+	large := headerSizeOf(m) > maxBlock
+	if !large && onlyKnown(m.Header) {
+		return events.Header(m.Header), m.Data
+	}
+	if body = m.Data; large {
+		body = bytes.Clone(body)
+	}
+	return broker.Received(m.Header), body
+}
+
+// onlyKnown reports whether all headers are known, and have a single value.
+func onlyKnown(h nats.Header) bool {
+	for name, values := range h {
+		if _, is := broker.KnownHeader(name); !is || len(values) != 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // clean removes the headers that only publishers and receivers use, and those that only services

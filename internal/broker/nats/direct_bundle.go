@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -49,8 +50,8 @@ func fitsBundle(w events.Wire) bool {
 	return len(w.Body) <= largeResult && n < maxHeaders && size <= maxBundleBytes // one is added on the way
 }
 
-// readBundle parses a bundle. Its results share no memory with the body, so that a small result
-// does not keep the whole body alive.
+// readBundle parses a bundle. Its messages share no memory with the body, so that a small one does
+// not keep the whole body alive. They keep the headers that [broker.KnownHeader] names.
 func readBundle(count string, body []byte) ([]events.Wire, error) {
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 1 || n > maxBundle {
@@ -81,7 +82,7 @@ func readResult(body []byte) (w events.Wire, rest []byte, err error) {
 	if n > maxHeaders {
 		return w, nil, errManyHeaders
 	}
-	w.Subject, w.Header = string(subject), make(events.Header, n)
+	w.Subject, w.Header = string(subject), make(events.Header, min(n, usualHeaders))
 	values := make([]string, n)
 	for i := range values {
 		name, r, ok1 := cutText(rest)
@@ -89,11 +90,12 @@ func readResult(body []byte) (w events.Wire, rest []byte, err error) {
 		if !ok1 || !ok2 {
 			return w, nil, errBundle
 		}
-		rest, values[i] = r, string(value)
-		known, ok := usualHeaders[string(name)]
-		if !ok {
-			known = string(name)
+		rest = r
+		known, is := broker.KnownHeader(string(name))
+		if !is {
+			continue
 		}
+		values[i] = string(value)
 		if before := w.Header[known]; before != nil {
 			w.Header[known] = append(before, values[i])
 		} else {
@@ -108,11 +110,8 @@ func readResult(body []byte) (w events.Wire, rest []byte, err error) {
 	return w, rest, nil
 }
 
-// usualHeaders are the headers of nearly all results.
-var usualHeaders = map[string]string{
-	events.HeaderMsgID: events.HeaderMsgID, events.HeaderIncarnation: events.HeaderIncarnation,
-	events.HeaderWorker: events.HeaderWorker, events.HeaderTrace: events.HeaderTrace,
-}
+// usualHeaders is at least the number of headers of nearly all messages in bundles.
+const usualHeaders = 16
 
 func cutText(from []byte) (text, rest []byte, ok bool) {
 	n, rest, ok := cutNumber(from)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,8 +106,9 @@ func (k *directResults) hear(m *nats.Msg) {
 	}
 	count := m.Header[headerResults]
 	if len(count) == 0 {
-		w := events.Wire{Subject: m.Header.Get(headerSubject), Header: events.Header(m.Header), Body: m.Data}
-		delete(w.Header, headerSubject)
+		w := events.Wire{Subject: strings.Clone(m.Header.Get(headerSubject))}
+		delete(m.Header, headerSubject)
+		w.Header, w.Body = kept(m)
 		k.take(w, time.Now(), directResultHold{k.nc, m.Reply})
 		return
 	}

@@ -118,7 +118,8 @@ func (w *directRoutes) way(instance string) string {
 
 func result(instance, back string) events.Wire {
 	return events.Wire{Subject: "rondo.task-done.1-2." + instance,
-		Header: events.Header{events.HeaderMsgID: {"d-" + instance}, "X": {"y"}}, Body: []byte("7"), DirectTo: back}
+		Header: events.Header{events.HeaderMsgID: {"d-" + instance}, events.HeaderWorker: {"y"}}, Body: []byte("7"),
+		DirectTo: back}
 }
 
 // send publishes results. The channel gets the error when Publish has returned.
@@ -169,7 +170,7 @@ func TestResultsAreDeliveredDirectly(t *testing.T) {
 	r := result("i", w.way("i"))
 	done := w.send(r)
 	d := w.next()
-	want := map[string][]string{events.HeaderMsgID: {"d-i"}, "X": {"y"}}
+	want := map[string][]string{events.HeaderMsgID: {"d-i"}, events.HeaderWorker: {"y"}}
 	if !isDirect(d) || d.Subject != r.Subject || !maps.EqualFunc(d.Header, want, slices.Equal[[]string]) ||
 		string(d.Body) != "7" || d.NumDelivered != 1 {
 		t.Errorf("came %+v", d)

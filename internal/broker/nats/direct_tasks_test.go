@@ -86,7 +86,8 @@ func (p *direct) must(err error) {
 func taskOf(instances ...string) (all []events.Wire) {
 	for _, i := range instances {
 		all = append(all, events.Wire{Subject: "rondo.task._.a.1-2." + i,
-			Header: events.Header{events.HeaderMsgID: {"w-" + i}, "X": {"y"}}, Body: []byte(i), Direct: true})
+			Header: events.Header{events.HeaderMsgID: {"w-" + i}, events.HeaderVersion: {"y"}}, Body: []byte(i),
+			Direct: true})
 	}
 	return all
 }
@@ -174,7 +175,8 @@ func TestTasksAreDeliveredDirectly(t *testing.T) {
 	for _, want := range []string{"i", "j", "k"} {
 		d := p.next()
 		if !d.Direct || d.NumDelivered != 1 || d.Subject != "rondo.task._.a.1-2."+want || string(d.Body) != want ||
-			d.Header["X"][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want || d.Hold.AckSubject() != "" {
+			d.Header[events.HeaderVersion][0] != "y" || d.Header[events.HeaderMsgID][0] != "w-"+want ||
+			d.Hold.AckSubject() != "" {
 			t.Errorf("came %+v", d)
 		}
 		if places = append(places, d.Sequence); slices.Contains(places[:len(places)-1], d.Sequence) {

@@ -98,7 +98,10 @@ func (hs *handovers) ReceiveHandovers(kind broker.HandoverKind, name string,
 // message from its sender, and refuses one that is not where a consumer of this system delivers
 // messages of this kind.
 func (hs *handovers) adopt(kind broker.HandoverKind, m *nats.Msg) (broker.Delivery, error) {
-	token := m.Header.Get(headerHanded)
+	token := strings.Clone(m.Header.Get(headerHanded))
+	if len(token) > maxSubject {
+		return broker.Delivery{}, fmt.Errorf("a position of %d bytes: %w", len(token), errLongSubject)
+	}
 	o, err := originOf(token)
 	if err != nil {
 		return broker.Delivery{}, err
@@ -130,6 +133,8 @@ func (hs *handovers) rebuild(kind broker.HandoverKind, token string, stored *fou
 		return broker.Delivery{}, fmt.Errorf("headers of %q: %w", token, err)
 	}
 	d, o, notBefore, err := hs.delivery(&nats.Msg{Subject: stored.Subject, Header: h, Data: stored.Data, Reply: token})
+	// Headers without a name, which no size counts, are parts of the same string as the others.
+	d.Header = broker.Received(d.Header)
 	switch {
 	case err != nil:
 		return broker.Delivery{}, err

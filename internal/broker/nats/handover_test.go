@@ -30,7 +30,9 @@ func TestAHandoverIsReadFromTheStream(t *testing.T) {
 		}
 		t.Cleanup(stop)
 	}
-	h := func(id string) events.Header { return events.Header{events.HeaderMsgID: {id}, "X": {"y"}} }
+	h := func(id string) events.Header {
+		return events.Header{events.HeaderMsgID: {id}, events.HeaderVersion: {"y"}}
+	}
 	wires := map[broker.HandoverKind]events.Wire{
 		broker.HandoverInbox:  {Subject: "rondo.task-done.1-2.i", Header: h("m"), Body: []byte("stored")},
 		broker.HandoverTask:   {Subject: "rondo.task.gpu.a.1-2.i", Header: h("t"), Body: []byte("stored")},
@@ -63,7 +65,7 @@ func TestAHandoverIsReadFromTheStream(t *testing.T) {
 	handOver := func(kind broker.HandoverKind, token string) string {
 		t.Helper()
 		m := nats.NewMsg("rondo.handover." + string(kind) + ".to.o")
-		m.Header = nats.Header{"Rondo-Handed": {token}, "X": {"forged"}, "Rondo-Id": {"forged"},
+		m.Header = nats.Header{"Rondo-Handed": {token}, events.HeaderVersion: {"forged"}, "Rondo-Id": {"forged"},
 			"Nats-Subject": {"rondo.control.terminate.i"}}
 		m.Data = []byte("forged")
 		answer, err := nc.RequestMsg(m, longEnough)
@@ -94,6 +96,8 @@ func TestAHandoverIsReadFromTheStream(t *testing.T) {
 			"another time":         changed(7, "1704067200000000000"),
 			"no number":            changed(4, "x"),
 			"a delivery before it": changed(4, "0"),
+			"too long": "$JS.ACK._.hash." + strings.TrimPrefix(token, "$JS.ACK.") + "." +
+				strings.Repeat("x", 4000),
 		}
 		for other, d := range stored {
 			if other != kind {
@@ -112,7 +116,7 @@ func TestAHandoverIsReadFromTheStream(t *testing.T) {
 			t.Fatalf("%s: %s", kind, said)
 		}
 		is := <-takes
-		if is.Subject != d.Subject || string(is.Body) != "stored" || is.Header["X"][0] != "y" ||
+		if is.Subject != d.Subject || string(is.Body) != "stored" || is.Header[events.HeaderVersion][0] != "y" ||
 			is.Header[events.HeaderMsgID][0] != d.Header[events.HeaderMsgID][0] || is.Sequence != d.Sequence ||
 			is.Hold.AckSubject() != token {
 			t.Errorf("%s: took %+v, want %+v", kind, is, d)
