@@ -72,8 +72,11 @@ const (
 	// account.
 	replyToOther = "_R_."
 
-	// maxHandling is the maximum number of requests of one method handled at once.
-	maxHandling = 64
+	// maxHandling is the maximum number of requests of one method handled at once. Further ones
+	// wait: maxRequests and maxRequestBytes bound them. The NATS client drops those beyond, and
+	// their requesters ask again.
+	maxHandling                  = 64
+	maxRequests, maxRequestBytes = 1024, 4 << 20
 )
 
 // requests are requests to one process that handles them, or to all.
@@ -137,6 +140,7 @@ func (r *requests) handle(method, group string,
 	var mu sync.Mutex // held while a handler begins
 	var wait sync.WaitGroup
 	sub, err := r.nc.QueueSubscribe(r.requestSubject(method), group, func(m *nats.Msg) {
+		m.Header = nil // it may take many times the memory of the message, and means nothing
 		select {
 		case slots <- struct{}{}:
 		case <-stopped:
@@ -157,6 +161,7 @@ func (r *requests) handle(method, group string,
 	if err != nil {
 		return nil, problem("handle requests for "+method, err)
 	}
+	_ = sub.SetPendingLimits(maxRequests, maxRequestBytes) // it fails only if the connection is closed
 	stop = sync.OnceFunc(func() {
 		_ = sub.Unsubscribe() // it fails only if the connection is closed
 		mu.Lock()
