@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,7 +40,9 @@ func storedIn(m *nats.Msg) (s located, ok bool) {
 	}
 	place, err1 := strconv.ParseUint(m.Header[nats.JSSequence][0], 10, 64)
 	at, err2 := time.Parse(time.RFC3339Nano, m.Header[nats.JSTimeStamp][0])
-	return located{m.Header[nats.JSSubject][0], place, at}, err1 == nil && err2 == nil
+	// The subject is part of a string with all headers, of which the publisher has chosen some.
+	subject := strings.Clone(m.Header[nats.JSSubject][0])
+	return located{subject, place, at}, err1 == nil && err2 == nil
 }
 
 // statusOf returns the status that an answer is, "" if it is none.

@@ -145,6 +145,22 @@ func TestUsualHeadersAreKeptAsTheyAre(t *testing.T) {
 	}
 }
 
+// TestALookKeepsNoHeaders: a receiver remembers the instances whose messages are not settled, and
+// not the headers of those messages.
+func TestALookKeepsNoHeaders(t *testing.T) {
+	t.Parallel()
+	const subject = "rondo.p.1.start.o.i"
+	m, b := incoming(t, "inbox", "", "X: "+strings.Repeat("y", padding)+"\r\n"+
+		"Nats-Stream: RONDO\r\nNats-Sequence: 7\r\nNats-Subject: "+subject+"\r\nNats-Time-Stamp: 2024-01-01T00:00:00Z\r\n", "body")
+	s, ok := storedIn(m)
+	if !ok || s.subject != subject || s.place != 7 {
+		t.Fatalf("%+v, %t", s, ok)
+	}
+	if b.has(s.subject) {
+		t.Error("the subject keeps the headers in memory")
+	}
+}
+
 // TestDirectResultsKeepNoOtherHeaders is TestADeliveryKeepsNoOtherHeaders for results that are
 // delivered directly, alone or in a bundle.
 func TestDirectResultsKeepNoOtherHeaders(t *testing.T) {
