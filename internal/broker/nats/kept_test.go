@@ -151,7 +151,8 @@ func TestALookKeepsNoHeaders(t *testing.T) {
 	t.Parallel()
 	const subject = "rondo.p.1.start.o.i"
 	m, b := incoming(t, "inbox", "", "X: "+strings.Repeat("y", padding)+"\r\n"+
-		"Nats-Stream: RONDO\r\nNats-Sequence: 7\r\nNats-Subject: "+subject+"\r\nNats-Time-Stamp: 2024-01-01T00:00:00Z\r\n", "body")
+		"Nats-Stream: RONDO\r\nNats-Sequence: 7\r\nNats-Subject: "+subject+"\r\n"+
+		"Nats-Time-Stamp: 2024-01-01T00:00:00Z\r\n", "body")
 	s, ok := storedIn(m)
 	if !ok || s.subject != subject || s.place != 7 {
 		t.Fatalf("%+v, %t", s, ok)

@@ -122,7 +122,12 @@ func (r *receiver) checkLeft(ctx context.Context) {
 		r.mu.Unlock()
 		return
 	}
-	if now := time.Now(); now.After(r.order.until) {
+	now := time.Now()
+	if r.isBusy() {
+		// It asks for nothing, so NATS redelivers nothing to it. The wait begins when it asks again.
+		r.order.began, r.order.until = now, now.Add(r.ackWait+2*time.Second)
+	}
+	if now.After(r.order.until) {
 		again := now.Sub(r.order.began) < pullFor+r.ackWait
 		r.mu.Unlock()
 		r.giveUp(ctx, again)

@@ -129,6 +129,12 @@ func (r *receiver) moreOfLost() {
 	}
 }
 
+// isBusy reports whether it waits for no message and asks for none, because enough wait to be
+// taken.
+func (r *receiver) isBusy() bool {
+	return r.pulls.asked == 0 && (r.room() < prefetch/2 || r.queue.bytes > prefetchBytes)
+}
+
 // askFor asks for messages, unless enough wait to be taken.
 func (r *receiver) askFor(n int) {
 	if r.pulls.sub == nil || r.state.phase == closed || r.room() < prefetch/2 || r.queue.bytes > prefetchBytes {

@@ -177,6 +177,40 @@ func TestMessagesBehindLostOnesAreBounded(t *testing.T) {
 	}
 }
 
+// TestABusyReceiverDoesNotGiveLostOnesUp: a receiver waits for a lost message, and its caller takes
+// nothing for longer than NATS needs to redeliver. It asks for nothing meanwhile, so the lost
+// message cannot come, and those behind it wait on.
+func TestABusyReceiverDoesNotGiveLostOnesUp(t *testing.T) {
+	x := newBoundsTest(t)
+	x.publish("i", 1, 100)
+	dies := x.connect()
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := dies.Receive(ctx, 0, func(broker.Delivery) { cancel() }); err != nil {
+		t.Fatal(err)
+	}
+	x.publish("i", 1, 100)
+	x.begin(func() {})
+	r := x.r
+	x.until("a message waits for the lost one", func() bool { return r.order.waits == 1 })
+	for _, busy := range []bool{true, false} {
+		r.mu.Lock()
+		asked, bytes := r.pulls.asked, r.queue.bytes
+		if busy { // as if all that it asked for had come
+			r.pulls.asked, r.queue.bytes = 0, prefetchBytes+1
+		}
+		r.order.until = time.Now().Add(-time.Hour)
+		r.order.began = r.order.until.Add(-2 * r.ackWait)
+		r.mu.Unlock()
+		r.checkLeft(t.Context())
+		r.mu.Lock()
+		if waits := r.order.waits == 1; waits != busy {
+			t.Errorf("busy %t: the message waits: %t", busy, waits)
+		}
+		r.pulls.asked, r.queue.bytes = asked, bytes
+		r.mu.Unlock()
+	}
+}
+
 // TestDelayedMessagesTakeRoom: a receiver that holds as many bytes of delayed messages as it may
 // asks for no more. If one of them waits for a message that is still to arrive, it asks for that
 // one: the wait would never end.
