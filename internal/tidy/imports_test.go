@@ -164,7 +164,7 @@ var packages = map[string]rule{
 	"services/worker/scheduler": {pure: true, imports: []string{"golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{"pkg/codec",
 		"internal/timeline", "internal/columns", "internal/health", "internal/x/gctune", "internal/x/redact",
-		"internal/x/printable",
+		"internal/x/printable", "internal/x/signal",
 		"internal/busclient", "internal/database", "internal/devdir", "internal/settings", "internal/version",
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/sqlite",
 		"internal/broker", "internal/broker/nats", "internal/broker/embedded", "pkg/outbox", "pkg/client",

@@ -32,7 +32,7 @@
 // ends it at once. That is as safe as a crash.
 //
 // A process that does not end, 8 seconds after all time limits for that, logs the stacks of its
-// goroutines and exits with 1.
+// goroutines and exits with 1. The limits begin with the signal, or when a service fails.
 //
 // The exit code is 0 after an end in order, 1 after a failure, 2 for wrong settings, and 128 and
 // the number of the signal after an end by force.
@@ -54,6 +54,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/internal/version"
+	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -109,6 +110,7 @@ type App struct {
 	places    places
 	ran       atomic.Bool
 	started   chan struct{}
+	ending    signal.Signal // set when it begins to end, with or without a request
 }
 
 // Addresses say where a running program is found.
@@ -147,7 +149,7 @@ func (p *places) get() Addresses {
 // with [Defaults] of them. The error lists everything that is wrong with them and with the
 // settings. Nothing is opened yet.
 func New(config Config, parts ...Part) (*App, error) {
-	a := &App{config: config, started: make(chan struct{})}
+	a := &App{config: config, started: make(chan struct{}), ending: signal.New()}
 	a.config.openOutput()
 	var err error
 	if a.code, err = newCode(parts); err != nil {

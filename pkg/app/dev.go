@@ -73,12 +73,12 @@ func (a *App) dev(ctx context.Context) (err error) {
 	if err != nil {
 		return devProblem(dir, a.config.Database.URL, err)
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer a.closeInto(&err, store.Close)
 	server, err := startNATS(filepath.Join(dir, natsDir), a.config.NATSListen, a.log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
+	defer a.closeInto(&err, server.Close)
 	c := brokerConfig(&a.config)
 	c.InProcess, c.Setup, c.URLs, c.Context = server, natsbroker.Make, "", ""
 	a.places.set(func(w *Addresses) { w.NATS = server.URL() })
@@ -86,12 +86,12 @@ func (a *App) dev(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
+	defer a.closeInto(&err, b.Close)
 	h, err := a.openHealth()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.close()) }()
+	defer a.closeInto(&err, h.close)
 	sweep(ctx, b, store.Store, a.log)
 	all, queues, err := a.devServices(b, store)
 	if err != nil {
@@ -113,6 +113,12 @@ func (a *App) dev(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, files.Close()) }()
 	all = append(append(all, served...), a.host(b, store.Store, server.Recovered()), a.keepFiles(files))
 	return a.serve(ctx, h, b, all)
+}
+
+// closeInto closes what dev has opened, and joins the error to that of dev.
+func (a *App) closeInto(err *error, end func() error) {
+	a.ending.Set()
+	*err = errors.Join(*err, end())
 }
 
 // filesEvery is how often dev looks whether its files are still where the next start finds them.

@@ -11,6 +11,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/internal/x/signal"
 )
 
 // service is one of those that run in this process.
@@ -32,9 +33,9 @@ const readyEvery = 20 * time.Millisecond
 // group runs services together.
 type group []service
 
-// run runs the services until the context ends, or until one of them fails: then the others end,
-// too. It calls started once all of them are ready.
-func (g group) run(ctx context.Context, h *health, started func()) error {
+// run runs the services until the context ends, or until one of them fails: then it sets ending,
+// and the others end, too. It calls started once all of them are ready.
+func (g group) run(ctx context.Context, h *health, ending signal.Signal, started func()) error {
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	h.watch(running, g)
@@ -49,6 +50,7 @@ func (g group) run(ctx context.Context, h *health, started func()) error {
 			case running.Err() == nil:
 				errs[i] = fmt.Errorf("%s: the service ended without a request to stop", s.name)
 			}
+			ending.Set()
 			stop(errs[i])
 		})
 	}

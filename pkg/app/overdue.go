@@ -27,12 +27,19 @@ func (c *Config) endsWithin() time.Duration {
 	return c.ShutdownTimeout
 }
 
-// exitOverdue exits with 1 if the process is told to end and does not, because of a defect. It logs
-// the stacks of all goroutines before. It does nothing more once ended is called.
+// exitOverdue exits with 1 if the process begins to end, because it is told to or because a service
+// has failed, and does not end in time. It logs the stacks of all goroutines before. It does
+// nothing more once ended is called.
 func (a *App) exitOverdue(ctx context.Context, exit func(code int)) (ended func()) {
 	limit := a.config.endsWithin() + overdueAfter
 	over := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-a.ending:
+		case <-over:
+			return
+		}
 		late := time.NewTimer(limit)
 		defer late.Stop()
 		select {
@@ -52,9 +59,6 @@ func (a *App) exitOverdue(ctx context.Context, exit func(code int)) (ended func(
 		case <-time.After(logsWithin):
 		}
 		exit(failed)
-	})
-	return func() {
-		stop()
-		close(over)
-	}
+	}()
+	return func() { close(over) }
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -43,6 +44,64 @@ func TestAnOverdueProcessExits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAProcessWithAFailedServiceExits: a service fails, and another one does not end. No one has
+// told the process to end.
+func TestAProcessWithAFailedServiceExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr strings.Builder
+		a := overdueApp(t, Orchestrator, &stderr)
+		code := make(chan int, 1)
+		defer a.exitOverdue(t.Context(), func(c int) { code <- c })()
+		hangs, fails := make(chan struct{}), make(chan struct{})
+		service := func(name string, until <-chan struct{}) service {
+			return service{name: name, live: alive, ready: readyAnyway, run: func(context.Context) error {
+				<-until
+				return errors.New(name)
+			}}
+		}
+		ended := make(chan error, 1)
+		all := group{service("fails", fails), service("hangs", hangs)}
+		go func() { ended <- all.run(t.Context(), &health{}, a.ending, func() {}) }()
+		<-time.After(time.Hour) // it runs
+		failedAt := time.Now()
+		close(fails)
+		if c := <-code; c != failed {
+			t.Errorf("it exits with %d", c)
+		}
+		if at := failedAt.Add(28 * time.Second); !time.Now().Equal(at) {
+			t.Errorf("it exits at %v; want %v", time.Now(), at)
+		}
+		if text := stderr.String(); !strings.Contains(text, "did not end in time") {
+			t.Errorf("it logs %s", text)
+		}
+		close(hangs)
+		<-ended
+	})
+}
+
+// TestAProcessThatCannotCloseExits: what it has opened before does not close.
+func TestAProcessThatCannotCloseExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := overdueApp(t, Dev, io.Discard)
+		code := make(chan int, 1)
+		defer a.exitOverdue(t.Context(), func(c int) { code <- c })()
+		hangs, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			var err error
+			a.closeInto(&err, func() error {
+				<-hangs
+				return nil
+			})
+		}()
+		if c := <-code; c != failed {
+			t.Errorf("it exits with %d", c)
+		}
+		close(hangs)
+		<-ended
+	})
 }
 
 // stuck is an output whose reader does not read.

@@ -25,7 +25,7 @@ func (a *App) orchestrator(ctx context.Context) error {
 	}
 	b, store, err := a.dialer().connect(ctx, brokerConfig(&a.config), a.config.database())
 	if err != nil {
-		return errors.Join(err, h.close())
+		return errors.Join(err, a.closeAll(h.close))
 	}
 	all, queues, err := a.newOrchestrator(b, store)
 	if err == nil {
@@ -34,11 +34,12 @@ func (a *App) orchestrator(ctx context.Context) error {
 			err = a.serve(ctx, h, b, append(all, served...))
 		}
 	}
-	return errors.Join(err, closeAll(h.close, b.Close, store.Close))
+	return errors.Join(err, a.closeAll(h.close, b.Close, store.Close))
 }
 
 // closeAll closes connections and servers at the same time. Each may wait for its time limit.
-func closeAll(closes ...func() error) error {
+func (a *App) closeAll(closes ...func() error) error {
+	a.ending.Set()
 	errs := make([]error, len(closes))
 	var all sync.WaitGroup
 	for i, c := range closes {
@@ -56,13 +57,13 @@ func (a *App) worker(ctx context.Context) error {
 	}
 	b, err := a.dialer().connectNATS(ctx, brokerConfig(&a.config))
 	if err != nil {
-		return errors.Join(err, h.close())
+		return errors.Join(err, a.closeAll(h.close))
 	}
 	s, err := a.newWorker(b)
 	if err == nil {
 		err = a.serve(ctx, h, b, group{s})
 	}
-	return errors.Join(err, closeAll(h.close, b.Close))
+	return errors.Join(err, a.closeAll(h.close, b.Close))
 }
 
 // dialer connects as the settings say.
@@ -79,7 +80,7 @@ func (a *App) dialer() *dialer {
 // serve runs services, and logs when the program has started, with its addresses.
 func (a *App) serve(ctx context.Context, h *health, b broker.Discovery, all group) error {
 	defer all.answerLevel(b, a.config.Command, a.logs.level, a.log)()
-	return all.run(ctx, h, func() {
+	return all.run(ctx, h, a.ending, func() {
 		at := a.Addresses()
 		a.log.Info("ready", "command", string(a.config.Command), "nats", at.NATS, "database", at.Database, "health",
 			at.Health, "queues", at.JobQueues)

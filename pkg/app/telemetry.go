@@ -37,6 +37,7 @@ func (a *App) startTelemetry(ctx context.Context) (end func(), err error) {
 		a.logs.sent.Store(&a.telemetry.Logs)
 	}
 	return func() {
+		a.ending.Set()
 		a.logs.sent.Store(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTelemetryFor)
 		defer cancel()
