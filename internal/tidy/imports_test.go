@@ -86,7 +86,7 @@ var packages = map[string]rule{
 		"internal/jobs"}},
 	"pkg/history/cockroach": {imports: []string{
 		"pkg/round", "pkg/history", "pkg/history/internal/sqlrow", "pkg/history/internal/sqladmin",
-		"pkg/history/internal/sqljobs", "internal/jobs",
+		"pkg/history/internal/sqljobs", "internal/jobs", "internal/x/bounded",
 		"github.com/cockroachdb/cockroach-go/v2/...", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/...",
 	}},
 	"pkg/history/sqlite": {imports: []string{
@@ -100,7 +100,7 @@ var packages = map[string]rule{
 		"internal/jobs", "internal/jobs/jobstest"}},
 
 	"internal/broker": {imports: []string{"internal/x/plural", "internal/x/backoff", "pkg/events"}},
-	"internal/broker/nats": {imports: []string{"internal/x/signal", "internal/x/backoff",
+	"internal/broker/nats": {imports: []string{"internal/x/signal", "internal/x/backoff", "internal/x/bounded",
 		"pkg/events", "internal/broker", "github.com/nats-io/nats.go", "github.com/nats-io/nats.go/...",
 		"github.com/synadia-io/orbit.go/natscontext",
 		"golang.org/x/mod/semver", "golang.org/x/sync/semaphore",
@@ -149,6 +149,7 @@ var packages = map[string]rule{
 		"pkg/round",
 		"internal/telemetry"}},
 	"services/jobs": {imports: []string{"internal/x/plural", "internal/x/signal", "internal/x/backoff",
+		"internal/x/bounded",
 		"pkg/codec",
 		"internal/jobs", "pkg/history", "internal/telemetry", "internal/broker", "pkg/events",
 		"golang.org/x/time/rate",
@@ -164,7 +165,7 @@ var packages = map[string]rule{
 	"services/worker/scheduler": {pure: true, imports: []string{"golang.org/x/time/rate"}},
 	"pkg/app": {imports: []string{"pkg/codec",
 		"internal/timeline", "internal/columns", "internal/health", "internal/x/gctune", "internal/x/redact",
-		"internal/x/printable", "internal/x/signal",
+		"internal/x/printable", "internal/x/signal", "internal/x/bounded",
 		"internal/busclient", "internal/database", "internal/devdir", "internal/settings", "internal/version",
 		"pkg/events", "pkg/round", "pkg/orchestration", "pkg/activity", "pkg/history", "pkg/history/sqlite",
 		"internal/broker", "internal/broker/nats", "internal/broker/embedded", "pkg/outbox", "pkg/client",
@@ -182,6 +183,7 @@ var packages = map[string]rule{
 	"internal/x/redact":    {pure: true},
 	"internal/x/datatype":  {pure: true},
 	"internal/x/printable": {},
+	"internal/x/bounded":   {},
 	"internal/health":      {},
 	"internal/tidy":        {},
 	"internal/awake":       {},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/x/bounded"
 )
 
 const (
@@ -47,17 +49,11 @@ func (a *App) exitOverdue(ctx context.Context, exit func(code int)) (ended func(
 			return
 		case <-late.C:
 		}
-		logged := make(chan struct{})
-		go func() {
-			defer close(logged)
+		bounded.Wait(logsWithin, func() {
 			stacks := make([]byte, maxStacks)
 			a.log.Error("the process did not end in time; exiting", "after", limit, "stacks",
 				string(stacks[:runtime.Stack(stacks, true)]))
-		}()
-		select {
-		case <-logged:
-		case <-time.After(logsWithin):
-		}
+		})
 		exit(failed)
 	}()
 	return func() { close(over) }

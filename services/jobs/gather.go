@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/x/bounded"
 	"github.com/rondo-run/rondo/internal/x/signal"
 	"github.com/rondo-run/rondo/pkg/history"
 )
@@ -261,18 +262,4 @@ func (g *gatherer) try(ctx context.Context, name string, ops []jobs.Operation) (
 }
 
 // wait waits until no transaction is in flight, or for so long, and reports whether none is.
-func (g *gatherer) wait(most time.Duration) bool {
-	none := make(chan struct{})
-	go func() {
-		g.all.Wait()
-		close(none)
-	}()
-	limit := time.NewTimer(most)
-	defer limit.Stop()
-	select {
-	case <-none:
-		return true
-	case <-limit.C:
-		return false
-	}
-}
+func (g *gatherer) wait(most time.Duration) bool { return bounded.Wait(most, g.all.Wait) }

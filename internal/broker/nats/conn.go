@@ -21,6 +21,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/backoff"
+	"github.com/rondo-run/rondo/internal/x/bounded"
 )
 
 // conn is a connection to NATS, for the system that its names begin with. The parts of a Bus share
@@ -85,17 +86,10 @@ func (c *conn) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.stop()
-	closed := make(chan struct{})
-	go func() {
+	if !bounded.Wait(closeFor, func() {
 		c.wait.Wait()
 		c.nc.Close()
-		close(closed)
-	}()
-	limit := time.NewTimer(closeFor)
-	defer limit.Stop()
-	select {
-	case <-closed:
-	case <-limit.C:
+	}) {
 		c.log.Warn("NATS: the connection is not closed in time; not waiting for it any longer", "for", closeFor)
 	}
 	return nil

@@ -66,6 +66,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/x/bounded"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/internal/sqladmin"
 	"github.com/rondo-run/rondo/pkg/history/internal/sqljobs"
@@ -441,16 +442,7 @@ func (s *Store) Close() error {
 }
 
 func (d *database) close(log *slog.Logger) {
-	closed := make(chan struct{})
-	go func() {
-		d.pool.Close()
-		close(closed)
-	}()
-	limit := time.NewTimer(closeFor)
-	defer limit.Stop()
-	select {
-	case <-closed:
-	case <-limit.C:
+	if !bounded.Wait(closeFor, d.pool.Close) {
 		log.Warn("connections of the database are still in use; not waiting for them any longer", "for", closeFor)
 	}
 }
