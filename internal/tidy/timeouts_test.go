@@ -276,7 +276,8 @@ var internalIntervals = map[string][]string{
 		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
 	},
 	"how often a process looks": {
-		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "worker.warnEvery",
+		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",
+		"worker.warnEvery",
 		"orchestrator.decidesAgain",
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",

@@ -284,6 +284,7 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 		}
 		err = Send(ctx, h.Broker, h.Prefix, missing, h.Log, h.Watcher)
 		if waits := new(broker.Refused); errors.As(err, &waits) { // the next look finds them again
+			LogRefused(h.Log, waits)
 			missing = slices.DeleteFunc(missing, func(w events.Wire) bool { return waits.ReasonFor(w) != nil })
 		} else if err != nil {
 			return healed, later, fmt.Errorf("look after instances: %w", err)

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -84,6 +86,7 @@ type Publisher struct {
 	now, later, far *lane
 	work            *lane // nil: work is published with everything else
 	published       removable
+	refusals        rate.Sometimes // limits their logs
 }
 
 const (
@@ -96,7 +99,7 @@ const (
 // NewPublisher makes a publisher. The prefix is that of the subjects.
 func NewPublisher(b Broker, store history.Outbox, prefix string, log *slog.Logger) *Publisher {
 	p := &Publisher{broker: b, prefix: prefix, log: log, watcher: noWatcher{}, classes: newClassifier(prefix),
-		published: removable{store: store, log: log}}
+		published: removable{store: store, log: log}, refusals: rate.Sometimes{Interval: RefusedEvery}}
 	p.now = newLane(p.classes.tasks)
 	p.far = newLane(p.classes.timers)
 	p.far.most, p.far.rest = laterAtOnce, farFor
@@ -175,6 +178,7 @@ func (p *Publisher) send(ctx context.Context, l *lane, segments []segment, messa
 	err := Send(ctx, p.broker, p.prefix, messages, p.log, p.watcher)
 	took, delayed, sent := time.Since(began), l == p.later || l == p.far, len(messages)
 	if waits := new(broker.Refused); errors.As(err, &waits) {
+		p.refusals.Do(func() { LogRefused(p.log, waits) })
 		sent -= len(waits.Messages)
 		p.watcher.Published(delayed, len(waits.Messages), took, err)
 		p.watcher.Published(delayed, sent, took, nil)

@@ -17,7 +17,8 @@ import (
 // one, gets each dead letter.
 //
 // A [*broker.Refused] lists the messages that the broker refuses until an operator changes a
-// setting; all others are published then. Any other error is that the time was too short.
+// setting; all others are published then. Send leaves the log of these to its caller, which may try
+// them again and again: see [LogRefused]. Any other error is that the time was too short.
 func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, log *slog.Logger,
 	watcher Watcher) error {
 	err := b.Publish(ctx, messages...)
@@ -26,10 +27,6 @@ func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, 
 		return err
 	}
 	waits, never := refused.Misconfigured()
-	if waits != nil {
-		log.Warn("the broker refuses messages because of a setting; trying again later", "messages",
-			len(waits.Messages), "subject", waits.Messages[0].Subject, "error", waits.Reasons[0])
-	}
 	if never != nil {
 		if err := deadLetter(ctx, b, prefix, never, log, watcher); err != nil {
 			return err
@@ -39,6 +36,16 @@ func Send(ctx context.Context, b Broker, prefix string, messages []events.Wire, 
 		return waits
 	}
 	return nil
+}
+
+// RefusedEvery is the interval of logs about messages that the broker refuses because of a setting,
+// for a caller of [Send] that tries again at once.
+const RefusedEvery = time.Minute
+
+// LogRefused logs that the broker refuses messages because of a setting.
+func LogRefused(log *slog.Logger, waits *broker.Refused) {
+	log.Warn("the broker refuses messages because of a setting; trying again later", "messages",
+		len(waits.Messages), "subject", waits.Messages[0].Subject, "error", waits.Reasons[0])
 }
 
 // deadLetter dead-letters messages that the broker will never store, and publishes the answers to

@@ -97,6 +97,7 @@ func (s *Sweeper) keep(ctx context.Context, entries []history.OutboxEntry) (kept
 	published := len(messages)
 	err = Send(ctx, s.Broker, s.Prefix, messages, s.Log, s.Watcher)
 	if waits := new(broker.Refused); errors.As(err, &waits) {
+		LogRefused(s.Log, waits)
 		published -= len(waits.Messages)
 	} else if err != nil {
 		return 0, fmt.Errorf("sweep the outbox: %w", err)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -46,6 +48,8 @@ type noops struct {
 	metrics *telemetry.OutboxMetrics
 	log     *slog.Logger
 	done    chan *checked // to the loop
+	// refusals limits the logs of messages that the broker refuses because of a setting.
+	refusals rate.Sometimes
 
 	waiting  []*decision
 	inFlight int
@@ -113,6 +117,7 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome
 	}
 	err = outbox.Send(within, n.broker, n.prefix, messages, n.log, n.metrics)
 	if waits := new(broker.Refused); errors.As(err, &waits) {
+		n.refusals.Do(func() { outbox.LogRefused(n.log, waits) })
 		for i, d := range decisions {
 			if outcomes[i] == sure && slices.ContainsFunc(d.messages,
 				func(w events.Wire) bool { return waits.ReasonFor(w) != nil }) {

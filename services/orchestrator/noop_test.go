@@ -1,12 +1,16 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/telemetry"
@@ -41,6 +45,27 @@ func (b *deniedBroker) Publish(_ context.Context, messages ...events.Wire) error
 		return nil
 	}
 	return refused
+}
+
+// TestRefusedTurnsAreLoggedOnceAMinute: each check of a turn with a message that the broker refuses
+// would fill the log.
+func TestRefusedTurnsAreLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		n := &noops{store: unknownStore{}, broker: &deniedBroker{subject: "rondo.denied"}, prefix: "rondo",
+			timeout: time.Second, log: slog.New(slog.NewTextHandler(&log, nil)),
+			refusals: rate.Sometimes{Interval: outbox.RefusedEvery}}
+		d := &decision{entry: &entry{id: "denied"}, messages: []events.Wire{{Subject: "rondo.denied"}}}
+		for range 120 {
+			if got := n.check(t.Context(), []*decision{d}); got[0] != refused {
+				t.Fatalf("the check has the outcome %v", got[0])
+			}
+			<-time.After(refusedPause)
+		}
+		if lines := strings.Count(log.String(), "level=WARN"); lines != 2 {
+			t.Errorf("%d warnings in two minutes; want 2:\n%s", lines, log.String())
+		}
+	})
 }
 
 // TestARefusedMessageDelaysItsInstanceOnly: the broker refuses a message of a turn without events

@@ -56,6 +56,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/x/backoff"
@@ -189,7 +191,8 @@ func (o *Orchestrator) newPipeline() {
 			done: make(chan *loaded, maxLoads)},
 		former: &formerReader{store: o.store, done: make(chan *formerRead, maxFormerReads)},
 		noops: &noops{store: o.store, broker: o.broker, prefix: prefix, timeout: c.LoadTimeout,
-			metrics: c.Metrics.Outbox(), log: o.log, done: make(chan *checked, 1)},
+			metrics: c.Metrics.Outbox(), log: o.log, done: make(chan *checked, 1),
+			refusals: rate.Sometimes{Interval: outbox.RefusedEvery}},
 		commits: &committer{limits: batchLimits{turns: c.Commit.MaxTurns, events: c.Commit.MaxEvents,
 			bytes: c.Commit.MaxBytes},
 			timeout: c.Commit.Timeout, store: o.store, publisher: o.publisher, measure: rounds.committed,
