@@ -19,6 +19,7 @@ type entry struct {
 	partition int
 	foreign   bool // the owner of its partition forwards its messages
 	stuck     bool // its code does not return
+	refused   bool // the broker refuses a message of its last turn because of a setting
 	behind    bool // the result of a step was dropped, so that live waits for it for ever
 	stage     stage
 	live      *round.Instance // nil: to be loaded
@@ -53,6 +54,25 @@ func (e *entry) putBack(items []*item) {
 func (e *entry) startsAnew() bool {
 	i := e.waiting[0]
 	return isStart(i) && e.conflicts == 0 && i.delivery.NumDelivered == 1 && !i.quarantined
+}
+
+// isStart reports whether a message starts an instance.
+func isStart(i *item) bool {
+	_, ok := i.message.Content.(*events.Start)
+	return ok
+}
+
+// partStarts removes the start that began a turn from the messages of a round, with its duplicates.
+// Another start is for another incarnation, which the store has not judged.
+func partStarts(taken []*item, start string) (those, others []*item) {
+	for _, i := range taken {
+		if isStart(i) && i.message.ID == start {
+			those = append(those, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return those, others
 }
 
 // takeMessages takes the messages of the next round, up to a number. A quarantined message is

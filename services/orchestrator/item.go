@@ -166,6 +166,21 @@ func (h *heldMessages) full() bool {
 // asideFull reports whether as many messages are set aside as may be.
 func (h *heldMessages) asideFull() bool { return h.aside >= h.most || h.asideBytes >= h.mostBytes }
 
+// refusedShare is the share of the room that an instance may take whose turn is not published.
+const refusedShare = 8
+
+// overShare reports whether messages take more than that share.
+func (h *heldMessages) overShare(items []*item) bool {
+	if len(items) <= 1 || len(items) > h.most/refusedShare {
+		return len(items) > 1
+	}
+	var bytes int64
+	for _, i := range items {
+		bytes += i.size()
+	}
+	return bytes > h.mostBytes/refusedShare
+}
+
 // setAside sets a held message aside, or brings it back.
 func (h *heldMessages) setAside(i *item, aside bool) {
 	if i.aside == aside || i.inside() || !h.has(i) {

@@ -196,7 +196,7 @@ func (l *loop) arrive(i *item) {
 	if !l.marks.holds(e, i) {
 		l.marks.waits(e, i)
 	}
-	if e.stuck {
+	if e.stuck || e.refused && l.held.overShare(e.waiting) { // it must not take the room of others
 		l.returnWaiting(e, l.config.stuckAfter)
 	}
 	l.advance(e)
@@ -418,13 +418,17 @@ func (l *loop) takeChecked(x *checked) {
 			l.finish(d)
 			continue
 		}
+		e := d.entry
 		var pause time.Duration
-		if x.outcomes[i] == refused { // of this instance alone: the checks of others go on
+		if e.refused = x.outcomes[i] == refused; e.refused { // of this instance alone: the checks of others go on
 			pause = refusedPause
 		}
-		l.table.evict(d.entry)
-		d.entry.move(rest)
-		l.again(d.entry, pause)
+		l.table.evict(e)
+		e.move(rest)
+		l.again(e, pause)
+		if e.refused && l.held.overShare(e.waiting) {
+			l.returnWaiting(e, l.config.stuckAfter)
+		}
 	}
 }
 
@@ -507,7 +511,7 @@ func (l *loop) finish(d *decision) {
 	}
 	l.spans.export(d)
 	l.rounds.settled(d)
-	e.taken, e.fresh = nil, false
+	e.taken, e.fresh, e.refused = nil, false, false
 	switch {
 	case t.Again && len(again) == 0:
 		again = []*item{wakeUp(e.id, "again")}
@@ -575,25 +579,6 @@ func (l *loop) dropStarts(e *entry, why history.CommitStatus, start string) {
 	e.putBack(others)
 	e.conflicts++ // so that the instance is loaded
 	l.advance(e)
-}
-
-// isStart reports whether a message starts an instance.
-func isStart(i *item) bool {
-	_, ok := i.message.Content.(*events.Start)
-	return ok
-}
-
-// partStarts removes the start that began a turn from the messages of a round, with its duplicates.
-// Another start is for another incarnation, which the store has not judged.
-func partStarts(taken []*item, start string) (those, others []*item) {
-	for _, i := range taken {
-		if isStart(i) && i.message.ID == start {
-			those = append(those, i)
-		} else {
-			others = append(others, i)
-		}
-	}
-	return those, others
 }
 
 // returnTaken nacks the messages of a round with a delay, and those that wait behind them, so that

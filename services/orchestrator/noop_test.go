@@ -68,6 +68,62 @@ func TestRefusedTurnsAreLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
+// nacks counts the messages that were nacked.
+type nacks struct {
+	noHold
+	n *int
+}
+
+func (h nacks) Nak(time.Duration) { *h.n++ }
+
+// TestARefusedInstanceHasAShare: a client floods an instance whose messages the broker refuses
+// because of a setting. Messages for other instances still find room.
+func TestARefusedInstanceHasAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 10 * refusedShare
+		log := slog.New(slog.DiscardHandler)
+		calls, metrics, held := newCalls(t.Context()), new(telemetry.Metrics), newHeldMessages(most, 1<<20)
+		l := &loop{steps: noSteps{}, log: log, calls: calls, held: held,
+			config: loopConfig{maxInbox: 5, stuckAfter: time.Minute}, wake: func(string) {},
+			marks: &watermarks{held: held}, noops: new(noops), loader: new(loader),
+			former: new(formerReader), spans: new(spans), rounds: new(roundMetrics),
+			turnLog: &turnLog{code: log, service: log},
+			settler: &settler{held: held, returned: newReturned(), notifier: new(notifier), log: log}}
+		l.table = newInstances(instanceLimits{most: 10, mostBytes: 1 << 20, runawayAfter: time.Minute},
+			&round.Config{Codec: codec.JSON{}}, noSteps{}, func(string) {}, metrics.Rounds(), log)
+		l.table.owned = map[int]bool{0: true}
+		nacked, sequence := 0, uint64(0)
+		arrive := func(id string) *item {
+			sequence++
+			i := &item{message: events.Message{Instance: id, Content: &events.EventRaised{Name: "e"}},
+				delivery: broker.Delivery{Sequence: sequence, Hold: nacks{n: &nacked}}}
+			l.arrive(i)
+			return i
+		}
+		first := arrive("denied")
+		l.loader.remove(l.table.entries["denied"])
+		e := l.table.entries["denied"]
+		e.stage, e.taken, e.waiting = checking, []*item{first}, nil
+		l.takeChecked(&checked{decisions: []*decision{{entry: e}}, outcomes: []checkOutcome{refused}})
+		for range 2 * most {
+			arrive("denied")
+			if held.full() {
+				t.Fatalf("%d messages for an instance leave no room for others", sequence)
+			}
+		}
+		if n := len(e.waiting); n > most/refusedShare || n+nacked != int(sequence) {
+			t.Errorf("%d messages wait, and %d of %d are nacked", n, nacked, sequence)
+		}
+		if i := arrive("other"); !held.has(i) {
+			t.Error("a message for another instance is not held")
+		}
+		l.finish(&decision{entry: e, turn: round.Turn{Instance: e.id}})
+		if e.refused {
+			t.Error("the instance still has a share only")
+		}
+	})
+}
+
 // TestARefusedMessageDelaysItsInstanceOnly: the broker refuses a message of a turn without events
 // because of a setting. The turn is decided again after a pause, and turns of other instances are
 // checked meanwhile.
