@@ -66,23 +66,25 @@ func (r *resources) setUp(ctx context.Context) error {
 	if errors.Is(errors.Join(s.errs...), ErrOneServer) { // the other streams would fail, too
 		return fmt.Errorf("nats: %d replicas: %w", r.plan.config.Replicas, ErrOneServer)
 	}
-	is.later = s.stream(ctx, r.plan.laterConfig())
-	is.work = s.stream(ctx, r.plan.tasksConfig())
-	is.dead = s.stream(ctx, r.plan.deadConfig())
-	is.members = s.bucket(ctx, r.names.members, r.plan.membersConfig())
-	is.sessions = s.bucket(ctx, r.names.sessions, r.plan.sessionsConfig())
-	is.kv = s.stream(ctx, r.plan.kvConfig())
-	is.progress = s.stream(ctx, r.plan.progressConfig())
-	s.bound(ctx, &is)
-	if is.inbox != nil {
-		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
-			s.partition(ctx, is.inbox, i)
+	for _, step := range []func(){
+		func() { is.later = s.stream(ctx, r.plan.laterConfig()) },
+		func() { is.work = s.stream(ctx, r.plan.tasksConfig()) },
+		func() { is.dead = s.stream(ctx, r.plan.deadConfig()) },
+		func() { is.members = s.bucket(ctx, r.names.members, r.plan.membersConfig()) },
+		func() { is.sessions = s.bucket(ctx, r.names.sessions, r.plan.sessionsConfig()) },
+		func() { is.kv = s.stream(ctx, r.plan.kvConfig()) },
+		func() { is.progress = s.stream(ctx, r.plan.progressConfig()) },
+		func() { s.bound(ctx, &is) },
+		func() { s.consumers(ctx, &is) },
+	} {
+		if !s.silent { // each of the others may take as long
+			step()
 		}
 	}
-	if is.later != nil {
-		s.consumer(ctx, is.later, r.plan.dueConsumer())
-	}
 	if err := errors.Join(s.errs...); err != nil {
+		if s.silent {
+			return fmt.Errorf("nats: look for what is needed:\n%w", err)
+		}
 		if r.plan.config.Setup == Verify {
 			return fmt.Errorf("nats: what is there is not what is needed: it is of another version of Rondo, or of "+
 				"other settings; run the setup of this version with an account that may make streams:\n%w", err)
@@ -194,12 +196,17 @@ type setup struct {
 	r        *resources
 	replicas int // of new streams
 	errs     []error
+	silent   bool // NATS did not answer a request, although it was sent several times
 }
 
 // failed collects an error, and reports whether there is one.
 func (s *setup) failed(what string, err error) bool {
 	if errors.Is(err, nats.ErrNoResponders) {
 		err = fmt.Errorf("%w: the account of this user does not import the request, or JetStream is off", err)
+	}
+	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		s.silent = true
+		err = fmt.Errorf("NATS does not answer; the stream or consumer may have no leader: %w", err)
 	}
 	if isOneServer(err) {
 		err = ErrOneServer
@@ -552,6 +559,21 @@ func (p *plan) taskConsumer(q broker.TaskQueueName) jetstream.ConsumerConfig {
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.config.TaskAckWait, MaxDeliver: -1, MaxAckPending: maxHeld,
 		MaxWaiting: 2048,
 	})
+}
+
+// consumers creates or verifies the consumers of the partitions and of due messages.
+func (s *setup) consumers(ctx context.Context, is *there) {
+	if is.inbox != nil {
+		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
+			if s.silent {
+				return
+			}
+			s.partition(ctx, is.inbox, i)
+		}
+	}
+	if is.later != nil {
+		s.consumer(ctx, is.later, s.r.plan.dueConsumer())
+	}
 }
 
 // consumer creates or verifies a consumer. It does not touch a consumer that is as wanted, because
