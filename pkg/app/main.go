@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -64,12 +65,44 @@ func ending(signals <-chan os.Signal, say io.Writer, exit func(int)) context.Con
 	return ctx
 }
 
-// run does what the arguments say, and gives the exit code. It calls exit if the process does not
-// end.
+// run does what the arguments say, and gives the exit code. A failed write of the output is a
+// failure: a script must not take a truncated output for a complete one. run calls exit if the
+// process does not end.
 func run(ctx context.Context, args []string, env settings.Environment, environ []string, stdout, stderr io.Writer,
 	exit func(int), parts []Part) int {
+	written := &keptOutput{to: printable.To(stdout)}
+	code := execute(ctx, args, env, environ, written, printable.To(stderr), exit, parts)
+	written.mu.Lock()
+	defer written.mu.Unlock()
+	if written.err == nil {
+		return code
+	}
+	fmt.Fprintf(stderr, "%s: write output: %v\n", programName(), written.err)
+	return max(code, failed)
+}
+
+// keptOutput keeps the first error of writing, for commands that print without checking it. It
+// writes nothing after that. It is safe for concurrent use.
+type keptOutput struct {
+	to io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+func (o *keptOutput) Write(b []byte) (n int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		n, o.err = o.to.Write(b)
+	}
+	return n, o.err
+}
+
+// execute does what the arguments say, and gives the exit code.
+func execute(ctx context.Context, args []string, env settings.Environment, environ []string, stdout, stderr io.Writer,
+	exit func(int), parts []Part) int {
 	name := programName()
-	stdout, stderr = printable.To(stdout), printable.To(stderr)
 	if len(args) == 0 {
 		printUsage(stderr, name)
 		return misused
