@@ -39,6 +39,7 @@ type checking struct {
 	withoutNATS bool
 	overdue     time.Duration
 	o           check.Options
+	some        bool // only instances with a name, an id or the like are checked
 
 	// at is the database and server the NATS server that were read, for the report.
 	at, server string
@@ -65,7 +66,7 @@ It may be used while everything runs, and takes the same memory for ten instance
 
 With files, it checks exported histories (rondo history --export) instead of a database: files, directories with .json files, or - for the standard input.
 
-It exits with 0 if nothing was found, and with 7 if something was. "Prove that nothing was lost" in docs/operating.md says what each rule means.`,
+It exits with 0 if nothing was found, with 7 if something was, and with 3 if no instance is as the flags say. "Prove that nothing was lost" in docs/operating.md says what each rule means.`,
 		Example: `  rondo check
   rondo check --database postgres://rondo@db/rondo --nats nats://n1:4222
   rondo check --name fulfil --created-after 24h
@@ -96,6 +97,9 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 		return err
 	}
 	k.o.Filter = storeFilter(only)
+	named := only // in a span of time there may be none, and that is no mistake
+	named.CreatedAfter, named.CreatedBefore, named.EndedBefore = time.Time{}, time.Time{}, time.Time{}
+	k.some = !isEmpty(named) || named.IDPrefix != ""
 	only.IDPrefix = ""
 	switch {
 	case k.o.Most < 1:
@@ -378,8 +382,14 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 	if n := r.Total(); n > 0 {
 		return violations(n)
 	}
+	if k.some && r.Instances == 0 {
+		return errNoneChecked
+	}
 	return nil
 }
+
+// errNoneChecked is the error of a check that proves nothing, because a flag may be misspelt.
+var errNoneChecked = errors.New("nothing was checked: no instance is as the flags say")
 
 // checked is a report as JSON, with the systems that it is about.
 type checked struct {
@@ -422,7 +432,7 @@ func (k *checking) print(r check.Report) error {
 	}) {
 		line("violated", "%s: %d", rule, r.Found[rule])
 	}
-	if r.Total() == 0 {
+	if r.Total() == 0 && !(k.some && r.Instances == 0) {
 		return k.c.print("nothing is wrong with what was looked at")
 	}
 	return nil

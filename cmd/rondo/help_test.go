@@ -56,3 +56,22 @@ func TestHelpFitsIntoATerminal(t *testing.T) {
 		t.Errorf("only %d commands were seen", seen)
 	}
 }
+
+// TestHelpOfAnUnknownCommand: a misspelt command is refused, and not explained as another one.
+func TestHelpOfAnUnknownCommand(t *testing.T) {
+	for args, want := range map[string]string{
+		"help strat":         `there is no command "strat"; did you mean start?`,
+		"help schedules lst": `there is no command "schedules lst"; did you mean list?`,
+	} {
+		var out, problems strings.Builder
+		code := run(t.Context(), strings.Fields(args), strings.NewReader(""), &out, &problems)
+		if code != misused || !strings.Contains(problems.String(), want) || out.Len() > 0 {
+			t.Errorf("rondo %s: exit code %d, %q and %q; want %q", args, code, out.String(), problems.String(), want)
+		}
+	}
+	var out, problems strings.Builder
+	if code := run(t.Context(), []string{"help", "start"}, strings.NewReader(""), &out, &problems); code != succeeded ||
+		!strings.Contains(out.String(), "rondo start") {
+		t.Errorf("rondo help start: exit code %d, %q and %q", code, out.String(), problems.String())
+	}
+}

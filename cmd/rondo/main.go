@@ -183,6 +183,7 @@ func (c *cli) root() *cobra.Command {
 		system.recover(), removals.delete(), removals.prune())
 	add("run", services()...)
 	root.AddCommand(exitCodes(), c.connecting(root), c.version())
+	refuseUnknownHelp(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := emptyFlags(cmd.Flags()); err != nil {
 			return err
@@ -335,6 +336,8 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 			"or --at for later, may not have been taken up yet"
 	case errors.Is(err, client.ErrNoExecution), errors.Is(err, client.ErrNoSchedule):
 		return notFound, ""
+	case errors.Is(err, errNoneChecked):
+		return notFound, "`rondo list` with the same flags lists what there is"
 	case errors.Is(err, errNoWorker), errors.Is(err, errNoProcess):
 		return notFound, "`rondo workers` lists those that answer"
 	case errors.Is(err, broker.ErrNoLetter):
@@ -369,6 +372,25 @@ func suggestion(cmd *cobra.Command, name string) string {
 		names = append(names, x.Name())
 	}
 	return settings.DidYouMean(name, names)
+}
+
+// refuseUnknownHelp has help refuse a command that does not exist. Cobra would explain the last one
+// that it knows.
+func refuseUnknownHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		run := help.Run
+		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
+			if found, rest, err := root.Find(args); err == nil && len(rest) > 0 {
+				return misuse("there is no command %q%s", strings.Join(args, " "), suggestion(found, rest[0]))
+			}
+			run(cmd, args)
+			return nil
+		}
+	}
 }
 
 func (c *cli) version() *cobra.Command {

@@ -26,6 +26,19 @@ func TestFailedWriteFailsTheCommand(t *testing.T) {
 	}
 }
 
+// TestCheckOfNothing: a misspelt flag must not pass for a proof.
+func TestCheckOfNothing(t *testing.T) {
+	const file = "../../examples/guide/testdata/order-ended.json"
+	for _, only := range [][]string{{"--name", "typo"}, {"--prefix-of-id", "typo"}, {"--version", "9.9.9"}} {
+		var out, problems strings.Builder
+		code := run(t.Context(), append([]string{"check", file}, only...), strings.NewReader(""), &out, &problems)
+		if code != notFound || !strings.Contains(problems.String(), "no instance is as the flags say") ||
+			strings.Contains(out.String(), "nothing is wrong") {
+			t.Errorf("%v: exit code %d, %q and %q", only, code, out.String(), problems.String())
+		}
+	}
+}
+
 // One long id moves the rest of its own row, and no other row.
 func TestALongCellWidensNoColumn(t *testing.T) {
 	var out strings.Builder
