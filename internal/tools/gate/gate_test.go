@@ -43,6 +43,30 @@ not JSON
 	}
 }
 
+// go test attributes the stacks of a process that gets a SIGQUIT to the test that it named last,
+// and sends the pass of that test after them.
+func TestStacksOfAHangingTestAreKept(t *testing.T) {
+	var out bytes.Buffer
+	r, runs := &report{out: &out}, make(map[string]*packageRun)
+	for line := range strings.Lines(`{"Action":"output","Package":"m/a","Test":"TestHangs","Output":"hangs\n"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"good\n"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"    --- PASS: TestGood (0.00s)\n"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"SIGQUIT: quit\n"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"goroutine 7 [chan receive]:\n"}
+{"Action":"pass","Package":"m/a","Test":"TestGood"}
+{"Action":"fail","Package":"m/a","Elapsed":2}
+`) {
+		r.line(runs, []byte(strings.TrimSpace(line)))
+	}
+	got := out.String()
+	if want := "SIGQUIT: quit\ngoroutine 7 [chan receive]:\n"; strings.Count(got, want) != 1 {
+		t.Errorf("the output lacks %q:\n%s", want, got)
+	}
+	if strings.Contains(got, "good") {
+		t.Errorf("the output has that of a test that passed:\n%s", got)
+	}
+}
+
 func TestTimeIsThatOfTheRightPackage(t *testing.T) {
 	sqlite, history := &packageRun{name: "m/pkg/history/sqlite"}, &packageRun{name: "m/pkg/history"}
 	r := &report{out: new(bytes.Buffer), runs: []*packageRun{history, sqlite}}

@@ -153,12 +153,13 @@ func (p *packageRun) take(e event, out io.Writer) {
 	case e.Action == "output" && e.Test == "" && isSummary(e.Output):
 		fmt.Fprint(out, e.Output)
 	case e.Action == "output":
-		if _, known := p.output[e.Test]; !known {
-			p.order = append(p.order, e.Test)
-		}
-		p.output[e.Test] = append(p.output[e.Test], e.Output)
+		p.keep(e.Test, e.Output)
 	case e.Test != "" && (e.Action == "pass" || e.Action == "skip"):
+		// go test attributes all output of the process to the test that it named last. That test
+		// may have ended: the stacks after a SIGQUIT come between its last line and its event.
+		later := afterEnd(p.output[e.Test])
 		delete(p.output, e.Test)
+		p.keep("", later...)
 	case e.Test == "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip"):
 		p.wall = time.Duration(e.Elapsed * float64(time.Second))
 		if p.failed = e.Action == "fail"; p.failed {
@@ -169,6 +170,29 @@ func (p *packageRun) take(e event, out io.Writer) {
 		}
 		p.output, p.order = nil, nil
 	}
+}
+
+// keep adds lines to the output of a test.
+func (p *packageRun) keep(test string, lines ...string) {
+	if len(lines) == 0 {
+		return
+	}
+	if _, known := p.output[test]; !known {
+		p.order = append(p.order, test)
+	}
+	p.output[test] = append(p.output[test], lines...)
+}
+
+// afterEnd returns the lines of a test after the one that says how it ended.
+func afterEnd(lines []string) []string {
+	end := slices.IndexFunc(lines, func(line string) bool {
+		line = strings.TrimLeft(line, " ")
+		return strings.HasPrefix(line, "--- PASS: ") || strings.HasPrefix(line, "--- SKIP: ")
+	})
+	if end < 0 {
+		return nil
+	}
+	return lines[end+1:]
 }
 
 // isSummary reports whether a line of a package says how the package ended well. That of a failed
