@@ -39,7 +39,7 @@ type checking struct {
 	withoutNATS bool
 	overdue     time.Duration
 	o           check.Options
-	some        bool // only instances with a name, an id or the like are checked
+	some, must  bool // only some instances are checked; there must be one
 
 	// at is the database and server the NATS server that were read, for the report.
 	at, server string
@@ -66,7 +66,7 @@ It may be used while everything runs, and takes the same memory for ten instance
 
 With files, it checks exported histories (rondo history --export) instead of a database: files, directories with .json files, or - for the standard input.
 
-It exits with 0 if nothing was found, with 7 if something was, and with 3 if no instance is as the flags say. "Prove that nothing was lost" in docs/operating.md says what each rule means.`,
+It exits with 0 if nothing was found, with 7 if something was, and with 3 if no instance has the name or id that flags say. "Prove that nothing was lost" in docs/operating.md says what each rule means.`,
 		Example: `  rondo check
   rondo check --database postgres://rondo@db/rondo --nats nats://n1:4222
   rondo check --name fulfil --created-after 24h
@@ -97,9 +97,10 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 		return err
 	}
 	k.o.Filter = storeFilter(only)
-	named := only // in a span of time there may be none, and that is no mistake
-	named.CreatedAfter, named.CreatedBefore, named.EndedBefore = time.Time{}, time.Time{}, time.Time{}
-	k.some = !isEmpty(named) || named.IDPrefix != ""
+	k.some = !isEmpty(only) || only.IDPrefix != ""
+	// That there is none of a status, or of a span of time, is no mistake.
+	k.must = k.some && !only.RootsOnly && len(only.Statuses) == 0 &&
+		only.CreatedAfter.IsZero() && only.CreatedBefore.IsZero() && only.EndedBefore.IsZero()
 	only.IDPrefix = ""
 	switch {
 	case k.o.Most < 1:
@@ -382,7 +383,7 @@ func (k *checking) check(ctx context.Context, store check.Store) error {
 	if n := r.Total(); n > 0 {
 		return violations(n)
 	}
-	if k.some && r.Instances == 0 {
+	if k.must && r.Instances == 0 {
 		return errNoneChecked
 	}
 	return nil
@@ -432,8 +433,11 @@ func (k *checking) print(r check.Report) error {
 	}) {
 		line("violated", "%s: %d", rule, r.Found[rule])
 	}
-	if r.Total() == 0 && !(k.some && r.Instances == 0) {
-		return k.c.print("nothing is wrong with what was looked at")
+	switch {
+	case r.Total() > 0 || k.must && r.Instances == 0: // there is an error
+		return nil
+	case k.some && r.Instances == 0:
+		return k.c.print("no instance is as the flags say")
 	}
-	return nil
+	return k.c.print("nothing is wrong with what was looked at")
 }
