@@ -131,7 +131,6 @@ func TestMessagesBehindLostOnesAreBounded(t *testing.T) {
 	if more := r.order.waits - waits; more != 1 {
 		t.Errorf("there are %d messages more, want one", more)
 	}
-	waits = r.order.waits
 	r.mu.Unlock()
 
 	for _, d := range taken {
@@ -315,7 +314,7 @@ func TestWhatAReceiverHoldsIsCounted(t *testing.T) {
 		return early, tasks, behind
 	}
 	for n := range uint64(4_000) {
-		early, tasks, behind := sum()
+		early, tasks, _ := sum()
 		switch random.IntN(7) {
 		case 0:
 			if w := fresh(random.Uint64N(100)); !d.lastCounts(w) || !d.giveWay(w) {
@@ -343,7 +342,7 @@ func TestWhatAReceiverHoldsIsCounted(t *testing.T) {
 				taken.Header["more"] = []string{"x"}
 			}
 		}
-		early, tasks, behind = sum()
+		early, tasks, behind := sum()
 		want("early", d.earlyBytes, early...)
 		want("tasks", d.taskBytes, tasks...)
 		want("behind", o.bytes, behind...)
