@@ -37,7 +37,8 @@ func TestCheckOfNothing(t *testing.T) {
 			t.Errorf("%v: exit code %d, %q and %q", only, code, out.String(), problems.String())
 		}
 	}
-	for _, only := range [][]string{{"--status", "failed"}, {"--name", "fulfil", "--created-before", "2001-01-01T00:00:00Z"}} {
+	for _, only := range [][]string{{"--status", "failed"},
+		{"--name", "fulfil", "--created-before", "2001-01-01T00:00:00Z"}} {
 		var out, problems strings.Builder
 		code := run(t.Context(), append([]string{"check", file}, only...), strings.NewReader(""), &out, &problems)
 		if code != 0 || !strings.Contains(out.String(), "no instance is as the flags say") || problems.Len() > 0 {

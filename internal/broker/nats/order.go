@@ -124,7 +124,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	}
 	now := time.Now()
 	if r.isBusy() {
-		// It asks for nothing, so NATS redelivers nothing to it. The wait begins when it asks again.
+		// It asks for nothing, so NATS redelivers nothing to it. The wait begins when it asks.
 		r.order.began, r.order.until = now, now.Add(r.ackWait+2*time.Second)
 	}
 	if now.After(r.order.until) {

@@ -287,17 +287,9 @@ func (r *receiver) due(w *waiting) {
 		if (x.due || x.late) && r.delays.lastCounts(x) {
 			r.delays.later(task{x, compareStored})
 		} else {
-			r.deliver(x)
+			r.queue.push(r.delays.delivering(x))
 		}
 	}
-}
-
-// deliver queues a delayed message that nothing replaces. mu is held.
-func (r *receiver) deliver(w *waiting) {
-	if r.delays.lastCounts(w) {
-		r.delays.delivered.add(r.laterOf(wireOf(w)), w.accepted)
-	}
-	r.queue.push(w)
 }
 
 // run delivers messages until the context ends, or the receiver fails.

@@ -127,6 +127,15 @@ func (d *delays) giveWay(w *waiting) bool {
 	return held.accepted.replaces(w)
 }
 
+// delivering remembers a delayed message that nothing replaces and that is delivered now. mu is
+// held.
+func (d *delays) delivering(w *waiting) *waiting {
+	if d.lastCounts(w) {
+		d.delivered.add(d.names.laterOf(wireOf(w)), w.accepted)
+	}
+	return w
+}
+
 // hold keeps a message until its time. mu is held.
 func (d *delays) hold(w *waiting) {
 	if before := d.early[w.d.Sequence]; before != nil {

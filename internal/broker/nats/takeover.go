@@ -148,7 +148,7 @@ func (r *receiver) doOne(ctx context.Context, t task) error {
 	case lastCounts && r.delays.giveWay(t.w): // to one that was compared while this one waited for that
 		t.w.d.Hold.Ack()
 	default:
-		r.deliver(t.w)
+		r.queue.push(r.delays.delivering(t.w))
 	}
 	return nil
 }
