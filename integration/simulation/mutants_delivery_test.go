@@ -229,7 +229,7 @@ var mutantsOfDelivery = []mutant{
 	{name: "a start that is refused takes another one with it", test: test{
 		pkg: "./services/orchestrator", run: "^TestOnlyTheRefusedStartIsDropped$",
 	}, edits: []edit{
-		{loopOf + "loop.go", "		if isStart(i) && i.message.ID == start {\n",
+		{loopOf + "instances.go", "		if isStart(i) && i.message.ID == start {\n",
 			"		if isStart(i) && start != \"\" {\n"},
 	}},
 	{name: "a former start that comes again begins an instance again", seed: 1, edits: []edit{
@@ -280,7 +280,8 @@ var mutantsOfDelivery = []mutant{
 		}},
 	{name: "a message that is refused is tried again at once", test: test{pkg: "./services/orchestrator",
 		run: "^TestARefusedMessageDelaysItsInstanceOnly$", hangs: 30 * time.Second}, edits: []edit{
-		{loopOf + "loop.go", "		if x.outcomes[i] == refused {", "		if false {"},
+		{loopOf + "loop.go", "		if e.refused = x.outcomes[i] == refused; e.refused {",
+			"		if e.refused = false; e.refused {"},
 	}},
 	{name: "a process that does not end goes on", test: test{pkg: "./pkg/app",
 		run: "^TestAnOverdueProcessExits", hangs: 30 * time.Second}, edits: []edit{
@@ -288,6 +289,6 @@ var mutantsOfDelivery = []mutant{
 	}},
 	{name: "a store waits for a database that hangs", test: test{pkg: "./pkg/history/cockroach",
 		run: "^TestCloseDoesNotWaitForAServer$", hangs: 30 * time.Second}, edits: []edit{
-		{"pkg/history/cockroach/store.go", "	case <-closed:\n	case <-limit.C:\n", "	case <-closed:\n"},
+		{"internal/x/bounded/bounded.go", "	case <-limit.C:\n		return false\n", ""},
 	}},
 }

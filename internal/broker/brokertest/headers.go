@@ -28,6 +28,7 @@ func knownHeaders(t *T) {
 		want := "map[Rondo-Id:[e] Rondo-Version:[2 3 4 5 6 7 8 9]]"
 		if g.Subject == task.Subject {
 			want = "map[Rondo-Id:[w]]"
+			delete(g.Header, events.HeaderDirectReply) // if it was delivered directly
 		}
 		if got := fmt.Sprint(g.Header); got != want {
 			t.Errorf("%s came with %d headers, %.200s; want %s", g.Subject, len(g.Header), got, want)
