@@ -54,7 +54,7 @@ func (r *resources) setUp(ctx context.Context) error {
 	if err := r.checkServer(ctx); err != nil {
 		return err
 	}
-	s := setup{r: r, replicas: r.plan.config.Replicas}
+	s := setup{r: r, replicas: r.plan.config.Replicas, repairs: r.there.Load() != nil}
 	n, err := s.inboxPartitions(ctx)
 	if err != nil {
 		return err
@@ -77,12 +77,12 @@ func (r *resources) setUp(ctx context.Context) error {
 		func() { s.bound(ctx, &is) },
 		func() { s.consumers(ctx, &is) },
 	} {
-		if !s.silent { // each of the others may take as long
+		if !s.ends() {
 			step()
 		}
 	}
 	if err := errors.Join(s.errs...); err != nil {
-		if s.silent {
+		if s.ends() {
 			return fmt.Errorf("nats: look for what is needed:\n%w", err)
 		}
 		if r.plan.config.Setup == Verify {
@@ -197,7 +197,13 @@ type setup struct {
 	replicas int // of new streams
 	errs     []error
 	silent   bool // NATS did not answer a request, although it was sent several times
+	repairs  bool // it has been whole before
 }
+
+// ends reports whether it is no use to look for the rest. NATS may leave each request unanswered
+// for as long, and a process that starts tries again and logs why. A repair goes on: a stream
+// without a leader may come before the one that is missing.
+func (s *setup) ends() bool { return s.silent && !s.repairs }
 
 // failed collects an error, and reports whether there is one.
 func (s *setup) failed(what string, err error) bool {
@@ -565,13 +571,13 @@ func (p *plan) taskConsumer(q broker.TaskQueueName) jetstream.ConsumerConfig {
 func (s *setup) consumers(ctx context.Context, is *there) {
 	if is.inbox != nil {
 		for i := range partitionsOf(is.inbox.CachedInfo().Config) {
-			if s.silent {
+			if s.ends() {
 				return
 			}
 			s.partition(ctx, is.inbox, i)
 		}
 	}
-	if is.later != nil {
+	if is.later != nil && !s.ends() {
 		s.consumer(ctx, is.later, s.r.plan.dueConsumer())
 	}
 }
