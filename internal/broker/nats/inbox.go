@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// prefetch is the number of messages that a receiver requests at once, and holds behind lost
-	// ones before it requests no more. prefetchBytes bounds the size of a request, and of all
-	// messages that it holds when it requests more.
+	// prefetch is the number of messages that a receiver requests at once. prefetchBytes bounds the
+	// size of a request, and of all messages that it holds when it requests more. sharedBytes is
+	// what all receivers of a process may hold beyond that: after the loss of an orchestrator under
+	// load, many messages are behind lost ones, and those of other instances must go on.
 	prefetch      = 1024
 	prefetchBytes = 8 << 20
+	sharedBytes   = 64 << 20
 	// maxProbes is how often during an ack wait a full receiver requests one message more, which
 	// may be a lost one.
 	maxProbes = 32
@@ -44,6 +46,7 @@ type inbox struct {
 	anchors *anchors
 
 	receivers  receivers
+	shared     sharedRoom
 	reconciler *reconciler
 
 	lookedForAbandoned atomic.Int64 // when, in nanoseconds
@@ -51,7 +54,7 @@ type inbox struct {
 
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,
 	results *directResults) *inbox {
-	in := &inbox{resources: r, reader: reader, results: results,
+	in := &inbox{resources: r, reader: reader, results: results, shared: sharedRoom{most: sharedBytes},
 		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
 		later:   &laterStore{resources: r, reader: reader, dead: dead},
 		anchors: &anchors{conn: r.conn}}
@@ -121,9 +124,24 @@ func (in *inbox) receive(ctx context.Context, l lane, partition int, take func(b
 	return err
 }
 
+// sharedRoom counts what the receivers of a process hold beyond the bound of each.
+type sharedRoom struct {
+	most  int64
+	taken atomic.Int64
+}
+
+// take changes what a receiver has taken.
+func (s *sharedRoom) take(has *int, want int) {
+	s.taken.Add(int64(want - *has))
+	*has = want
+}
+
+func (s *sharedRoom) isTaken() bool { return s.taken.Load() > s.most }
+
 // receiver makes the receiver of a lane of a partition.
 func (in *inbox) receiver(l lane, partition int) *receiver {
 	r := newReceiver(in.conn, l, partition, in.plan.config.InboxAckWait, in.reader, in.later)
+	r.shared = &in.shared
 	if partition == 0 && l == fromClients { // so that one of all receivers does it
 		r.eachTick = in.anchors.drop
 	}

@@ -25,6 +25,8 @@ type order struct {
 	handed uint64    // deliveries of the consumer until then
 
 	waits, bytes int // number and size of the messages in behind
+
+	lookAgain time.Time // when checkLeft may list all stored messages again
 }
 
 // arrive returns the messages that may be taken now that a message has arrived.
@@ -111,8 +113,12 @@ func (r *receiver) findLeft(ctx context.Context, info *jetstream.ConsumerInfo) (
 }
 
 // maxLookups is the maximum number of messages that checkLeft looks up one by one. If there are
-// more, it lists all stored messages.
-const maxLookups = 16
+// more, it lists all stored messages, which takes long for many thousands: it then pauses for
+// lookPause times as long.
+const (
+	maxLookups = 16
+	lookPause  = 4
+)
 
 // checkLeft finds messages that were settled after all instead of being redelivered, and stops the
 // wait at the time limit.
@@ -145,7 +151,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 			lowest = min(lowest, at)
 		}
 	}
-	upTo := r.order.upTo
+	upTo, lookAgain := r.order.upTo, r.order.lookAgain
 	r.mu.Unlock()
 	var settled []place
 	switch {
@@ -156,10 +162,12 @@ func (r *receiver) checkLeft(ctx context.Context) {
 				settled = append(settled, p)
 			}
 		}
+	case now.Before(lookAgain):
 	default:
 		look, cancel := r.bounded(ctx) // tend has more to do
 		left, _, err := r.reader.stillThere(look, r.lane, r.partition, lowest, upTo)
 		cancel()
+		lookAgain = time.Now().Add(lookPause * time.Since(now))
 		for _, p := range wanted {
 			if err == nil && !slices.Contains(left[p.who], p.at) {
 				settled = append(settled, p)
@@ -168,6 +176,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.order.lookAgain = lookAgain
 	for _, p := range settled {
 		r.queue.pushAll(r.order.came(p.who, p.at))
 	}

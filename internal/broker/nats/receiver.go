@@ -38,13 +38,15 @@ type receiver struct {
 	handed uint64     // deliveries of the consumer to all receivers, as far as this one knows
 
 	asideBytes int
+	shared     *sharedRoom
+	beyond     int // what it has taken of the shared room
 
 	mayNotAsk bool // the servers have denied the last request for messages
 }
 
 func newReceiver(c *conn, l lane, partition int, ackWait time.Duration, reader reader, store *laterStore) *receiver {
 	r := &receiver{conn: c, lane: l, consumer: l.consumer(partition), partition: partition, ackWait: ackWait,
-		reader: reader, store: store, queue: newReadyQueue(), line: c.nc.Stats().Reconnects}
+		reader: reader, store: store, queue: newReadyQueue(), line: c.nc.Stats().Reconnects, shared: new(sharedRoom)}
 	r.delays, r.marks = newDelays(&c.names, r.due), newMarks(r)
 	return r
 }
@@ -94,23 +96,22 @@ func (r *receiver) renew() error {
 }
 
 // room is how many messages more it may ask for, by their number. Those that wait behind lost ones
-// count apart, so that messages of other instances arrive. Those that are held until their time do
-// not count: thousands of timers may be due in the same second.
+// do not count, so that messages of other instances arrive, nor do those that are held until their
+// time: thousands of timers may be due in the same second.
 func (r *receiver) room() int {
 	return prefetch - len(r.queue.all) - len(r.aside) - len(r.delays.tasks) - r.pulls.asked
 }
 
-// isFull reports whether it holds as many messages behind lost ones as it may, or as many bytes in
-// all.
+// isFull reports whether it holds as many bytes as it may, and the receivers of the process as many
+// as they may have beyond that.
 //
 // Delayed messages do not count while one of them waits for a message that is still to arrive,
 // since that one comes only behind all that were stored before it.
 func (r *receiver) isFull() bool {
-	if r.order.waits >= prefetch {
-		return true
-	}
 	bytes := r.queue.bytes + r.asideBytes + r.order.bytes + r.delays.taskBytes
-	return bytes > prefetchBytes || bytes+r.delays.earlyBytes > prefetchBytes && !r.marks.awaits()
+	all := bytes + r.delays.earlyBytes
+	r.shared.take(&r.beyond, max(0, all-prefetchBytes))
+	return (bytes > prefetchBytes || all > prefetchBytes && !r.marks.awaits()) && r.shared.isTaken()
 }
 
 // more asks for messages if there is room.
@@ -471,10 +472,11 @@ func (r *receiver) checkAlive(ctx context.Context) {
 }
 
 // probe asks for a lost message although the receiver is full, but only so often that few others
-// come before that one is redelivered.
+// come before that one is redelivered. If other receivers have made room, it asks for more.
 func (r *receiver) probe(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.more()
 	if now.Sub(r.pulls.probe) >= r.ackWait/maxProbes {
 		r.pulls.probe = now
 		r.moreOfLost()
@@ -503,6 +505,7 @@ func (r *receiver) end() {
 	}
 	r.queue.clear()
 	r.aside, r.asideBytes = nil, 0
+	r.shared.take(&r.beyond, 0)
 	r.delays.early, r.delays.held, r.delays.of, r.delays.tasks = nil, nil, nil, nil
 	r.mu.Unlock()
 	if sub == nil {

@@ -66,6 +66,7 @@ func (x *boundsTest) publish(instance string, n, size int) {
 func (x *boundsTest) begin(prepare func()) {
 	x.Helper()
 	x.r = x.bus.receiver(fromClients, 0)
+	x.r.shared = new(sharedRoom) // there is none
 	if err := x.r.begin(x.Context()); err != nil {
 		x.Fatal(err)
 	}
@@ -208,6 +209,44 @@ func TestABusyReceiverDoesNotGiveLostOnesUp(t *testing.T) {
 		r.pulls.asked, r.queue.bytes = asked, bytes
 		r.mu.Unlock()
 	}
+}
+
+// TestReceiversShareRoom: many messages are behind lost ones in one partition, and few in another.
+// The first receiver goes on while the process has room, and again when the other one has made
+// some.
+func TestReceiversShareRoom(t *testing.T) {
+	t.Parallel()
+	shared := &sharedRoom{most: 100}
+	one, other := newIdleReceiver(shared), newIdleReceiver(shared)
+	for _, x := range []struct {
+		one, other         int
+		oneFull, otherFull bool
+	}{
+		{prefetchBytes + 100, 0, false, false},
+		{prefetchBytes + 101, 0, true, false},
+		{prefetchBytes + 101, prefetchBytes, true, false},
+		{prefetchBytes + 60, prefetchBytes + 60, true, true},
+		{prefetchBytes + 60, prefetchBytes + 40, false, false},
+	} {
+		one.order.bytes, other.aside, other.asideBytes = x.one, nil, x.other
+		one.isFull() // it counts what it has
+		if otherFull, oneFull := other.isFull(), one.isFull(); oneFull != x.oneFull || otherFull != x.otherFull {
+			t.Errorf("%d and %d bytes: full are %t and %t", x.one, x.other, oneFull, otherFull)
+		}
+	}
+	one.end()
+	other.end()
+	if n := shared.taken.Load(); n != 0 {
+		t.Errorf("%d bytes are taken when the receivers have ended", n)
+	}
+}
+
+// newIdleReceiver makes a receiver that asks for nothing.
+func newIdleReceiver(shared *sharedRoom) *receiver {
+	names := namesOf("rondo")
+	r := &receiver{conn: &conn{}, delays: newDelays(&names, func(*waiting) {}), queue: newReadyQueue(), shared: shared}
+	r.marks = newMarks(r)
+	return r
 }
 
 // TestDelayedMessagesTakeRoom: a receiver that holds as many bytes of delayed messages as it may

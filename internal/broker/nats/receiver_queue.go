@@ -39,10 +39,13 @@ type waiting struct {
 // receiver holds, and taken away.
 func (w *waiting) size() int {
 	if w.bytes == 0 {
-		w.bytes = w.d.Size()
+		w.bytes = w.d.Size() + waitingOverhead
 	}
 	return w.bytes
 }
+
+// waitingOverhead is about what a receiver has in memory for a message beside its contents.
+const waitingOverhead = 512
 
 // totalSize is the size of some messages.
 func totalSize(all []*waiting) (bytes int) {
