@@ -37,9 +37,9 @@ RACE := $(if $(CC_FOUND),-race -gcflags=modernc.org/...=-race=false)
 PLAIN := env CGO_ENABLED=0
 quick lint binary: export CGO_ENABLED := 0
 quick lint test binary: export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
-# Compilers and tests are short-lived and have small heaps: collected less often, they need a fifth less CPU time. A heap of two gigabytes
+# Compilers and tests are short-lived and have small heaps: collected less often, they need a sixth less CPU time. A heap of two gigabytes
 # is collected as usual. The servers that the tests of a package run hold up to one, so a limit of one makes them collect all the time.
-quick lint test binary: export GOGC ?= 1000
+quick lint test binary: export GOGC ?= 400
 quick lint test binary: export GOMEMLIMIT ?= 2GiB
 
 # What is thinned out or left out under the detector (see internal/racetest) is run once more without it, in full.
