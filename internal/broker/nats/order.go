@@ -27,6 +27,7 @@ type order struct {
 	waits, bytes int // number and size of the messages in behind
 
 	lookAgain time.Time // when checkLeft may list all stored messages again
+	ticked    time.Time // when checkLeft last ran
 }
 
 // arrive returns the messages that may be taken now that a message has arrived.
@@ -133,6 +134,10 @@ func (r *receiver) checkLeft(ctx context.Context) {
 		// It asks for nothing, so NATS redelivers nothing to it. The wait begins when it asks.
 		r.order.began, r.order.until = now, now.Add(r.ackWait+2*time.Second)
 	}
+	if stood := now.Sub(r.order.ticked); !r.order.ticked.IsZero() && stood > 4*tend {
+		r.order.until = r.order.until.Add(stood) // it heard nothing; perhaps the whole machine stood still
+	}
+	r.order.ticked = now
 	if now.After(r.order.until) {
 		again := now.Sub(r.order.began) < pullFor+r.ackWait
 		r.mu.Unlock()
@@ -176,7 +181,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.lookAgain = lookAgain
+	r.order.lookAgain, r.order.ticked = lookAgain, time.Now()
 	for _, p := range settled {
 		r.queue.pushAll(r.order.came(p.who, p.at))
 	}
