@@ -98,9 +98,10 @@ func (k *checking) run(cmd *cobra.Command, files []string) (err error) {
 	}
 	k.o.Filter = storeFilter(only)
 	k.some = !isEmpty(only) || only.IDPrefix != ""
-	// That there is none of a status, or of a span of time, is no mistake.
-	k.must = k.some && !only.RootsOnly && len(only.Statuses) == 0 &&
-		only.CreatedAfter.IsZero() && only.CreatedBefore.IsZero() && only.EndedBefore.IsZero()
+	// That none of them has a status, a version, a time and so on is no mistake.
+	k.must = k.some && isEmpty(client.Filter{Version: only.Version, Parent: only.Parent, Statuses: only.Statuses,
+		Attributes: only.Attributes, RootsOnly: only.RootsOnly, CreatedAfter: only.CreatedAfter,
+		CreatedBefore: only.CreatedBefore, EndedBefore: only.EndedBefore})
 	only.IDPrefix = ""
 	switch {
 	case k.o.Most < 1:

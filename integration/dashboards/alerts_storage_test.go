@@ -133,11 +133,13 @@ func brokerAlerts() []alert {
 				is(reason, "slow_consumer")) + " > 0",
 			summary:     "{{ $labels.instance }} does not take what NATS sends to it",
 			description: "Messages were dropped on their way to this process. They come again.",
-			means:       "The process is short of processors or memory, or stood still.",
-			because:     "Orchestrators and workers take no more than they have room for, so it should not happen.",
-			look:        []string{"storage-and-broker: Errors of NATS", "workers: Processors", "overview: Memory"},
-			do:          []string{"Give it more processors, or less at once: `--slots`, `--max-messages`."},
-			bad:         []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "0x10 2x40")},
+			means: "The process is short of processors or memory, or stood still. Or clients send more requests of " +
+				"the API than orchestrators answer: the database may be slow.",
+			because: "Orchestrators and workers take no more than they have room for, and clients wait for " +
+				"answers, so it should not happen.",
+			look: []string{"storage-and-broker: Errors of NATS", "workers: Processors", "overview: Memory"},
+			do:   []string{"Give it more processors, or less at once: `--slots`, `--max-messages`."},
+			bad:  []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "0x10 2x40")},
 			fine: []string{counter(telemetry.MetricNATSErrors, `reason="slow_consumer"`, "2x60"),
 				counter(telemetry.MetricNATSErrors, `reason="other"`, "0+1x60")},
 		},

@@ -282,7 +282,7 @@ var internalIntervals = map[string][]string{
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",
 		"maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
-		"nats.anchorEvery", "nats.answerEvery", "nats.lookEvery", "nats.reconnected", "nats.tend",
+		"nats.anchorEvery", "nats.answerEvery", "nats.busyAfter", "nats.lookEvery", "nats.reconnected", "nats.tend",
 		"orchestrator.Every", "orchestrator.MeasureEvery", "orchestrator.forgetEvery", "ownership.lookEvery",
 		"report.searchEvery", "--sweep-every", "telemetry.askEvery", "telemetry.readyEvery", "telemetry.warnEvery",
 		"client.firstAsk", "client.lastAsk", "worker.Discover", "nats.heartbeat",

@@ -73,8 +73,8 @@ const (
 	replyToOther = "_R_."
 
 	// maxHandling is the maximum number of requests of one method handled at once. Further ones
-	// wait: maxRequests and maxRequestBytes bound them. The NATS client drops those beyond, and
-	// their requesters ask again.
+	// wait: maxRequests and maxRequestBytes bound them. The NATS client drops those beyond. Their
+	// requesters ask again, unless the request removes something.
 	maxHandling                  = 64
 	maxRequests, maxRequestBytes = 1024, 4 << 20
 )
@@ -161,7 +161,8 @@ func (r *requests) handle(method, group string,
 	if err != nil {
 		return nil, problem("handle requests for "+method, err)
 	}
-	_ = sub.SetPendingLimits(maxRequests, maxRequestBytes) // it fails only if the connection is closed
+	// The limit in bytes has room for any request. An error means that the connection is closed.
+	_ = sub.SetPendingLimits(maxRequests, max(maxRequestBytes, 2*int(r.nc.MaxPayload())))
 	stop = sync.OnceFunc(func() {
 		_ = sub.Unsubscribe() // it fails only if the connection is closed
 		mu.Lock()

@@ -22,8 +22,11 @@ const (
 	prefetchBytes = 8 << 20
 	sharedBytes   = 64 << 20
 	// maxProbes is how often during an ack wait a full receiver requests one message more, which
-	// may be a lost one.
+	// may be a lost one. It does so at least each busyAfter.
 	maxProbes = 32
+	// busyAfter is after how long without a request a receiver is busy, and the maximum interval
+	// between requests for one message. It is shorter than the slack of the wait for lost messages.
+	busyAfter = time.Second
 	// pullFor is how long a pull request for messages of a partition waits in the broker.
 	pullFor = 30 * time.Second
 	// tend is the interval at which a receiver tends its messages.
@@ -132,8 +135,10 @@ type sharedRoom struct {
 
 // take changes what a receiver has taken.
 func (s *sharedRoom) take(has *int, want int) {
-	s.taken.Add(int64(want - *has))
-	*has = want
+	if want != *has {
+		s.taken.Add(int64(want - *has))
+		*has = want
+	}
 }
 
 func (s *sharedRoom) isTaken() bool { return s.taken.Load() > s.most }

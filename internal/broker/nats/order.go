@@ -130,7 +130,7 @@ func (r *receiver) checkLeft(ctx context.Context) {
 		return
 	}
 	now := time.Now()
-	if r.isBusy() {
+	if r.isBusy(now) {
 		// It asks for nothing, so NATS redelivers nothing to it. The wait begins when it asks.
 		r.order.began, r.order.until = now, now.Add(r.ackWait+2*time.Second)
 	}
@@ -138,6 +138,11 @@ func (r *receiver) checkLeft(ctx context.Context) {
 		r.order.until = r.order.until.Add(stood) // it heard nothing; perhaps the whole machine stood still
 	}
 	r.order.ticked = now
+	if now.After(r.order.until) && r.isFull() && r.pulls.probe.Before(r.order.until.Add(-busyAfter)) {
+		// It has not asked since NATS could redeliver, perhaps because a look took long.
+		r.pulls.probe, r.order.until = now, now.Add(2*time.Second)
+		r.moreOfLost()
+	}
 	if now.After(r.order.until) {
 		again := now.Sub(r.order.began) < pullFor+r.ackWait
 		r.mu.Unlock()

@@ -111,7 +111,7 @@ func (r *receiver) isFull() bool {
 	bytes := r.queue.bytes + r.asideBytes + r.order.bytes + r.delays.taskBytes
 	all := bytes + r.delays.earlyBytes
 	r.shared.take(&r.beyond, max(0, all-prefetchBytes))
-	return (bytes > prefetchBytes || all > prefetchBytes && !r.marks.awaits()) && r.shared.isTaken()
+	return r.shared.isTaken() && (bytes > prefetchBytes || all > prefetchBytes && !r.marks.awaits())
 }
 
 // more asks for messages if there is room.
@@ -130,10 +130,11 @@ func (r *receiver) moreOfLost() {
 	}
 }
 
-// isBusy reports whether it waits for no message and asks for none, because enough wait to be
-// taken.
-func (r *receiver) isBusy() bool {
-	return r.pulls.asked == 0 && (r.room() < prefetch/2 || r.queue.bytes > prefetchBytes)
+// isBusy reports whether it waits for no message and has asked for none for a while, because enough
+// wait to be taken.
+func (r *receiver) isBusy(now time.Time) bool {
+	return r.pulls.asked == 0 && now.Sub(r.pulls.last) > busyAfter &&
+		(r.room() < prefetch/2 || r.queue.bytes > prefetchBytes)
 }
 
 // askFor asks for messages, unless enough wait to be taken.
@@ -144,6 +145,7 @@ func (r *receiver) askFor(n int) {
 	if err := r.ask(r.names.inbox, r.consumer, r.pulls.subject(),
 		request{Batch: n, MaxBytes: max(prefetchBytes, 2*int(r.nc.MaxPayload())), Expires: pullFor}); err == nil {
 		r.pulls.asked += n
+		r.pulls.last = time.Now()
 	}
 }
 
@@ -477,7 +479,7 @@ func (r *receiver) probe(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.more()
-	if now.Sub(r.pulls.probe) >= r.ackWait/maxProbes {
+	if now.Sub(r.pulls.probe) >= min(r.ackWait/maxProbes, busyAfter) {
 		r.pulls.probe = now
 		r.moreOfLost()
 	}

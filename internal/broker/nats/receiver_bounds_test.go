@@ -125,7 +125,7 @@ func TestMessagesBehindLostOnesAreBounded(t *testing.T) {
 	now := time.Now()
 	for range 3 { // only the first one asks
 		r.probe(now)
-		now = now.Add(r.ackWait / maxProbes / 4)
+		now = now.Add(busyAfter / 4)
 	}
 	x.until("NATS has answered the request", x.asksNoMore)
 	r.mu.Lock()
@@ -192,24 +192,32 @@ func TestABusyReceiverDoesNotGiveLostOnesUp(t *testing.T) {
 	x.begin(func() {})
 	r := x.r
 	x.until("a message waits for the lost one", func() bool { return r.order.waits == 1 })
-	for _, c := range []struct{ busy, stood bool }{{busy: true}, {stood: true}, {}} {
+	for _, c := range []struct{ busy, stood, full, probed bool }{{busy: true}, {stood: true}, {full: true},
+		{full: true, probed: true}} {
 		r.mu.Lock()
 		asked, bytes := r.pulls.asked, r.queue.bytes
 		if c.busy { // as if all that it asked for had come
-			r.pulls.asked, r.queue.bytes = 0, prefetchBytes+1
+			r.pulls.asked, r.queue.bytes, r.pulls.last = 0, prefetchBytes+1, time.Now().Add(-time.Minute)
 		}
 		r.order.until, r.order.ticked = time.Now().Add(-time.Hour), time.Now()
 		if c.stood {
 			r.order.ticked = r.order.ticked.Add(-2 * time.Hour)
 		}
+		if c.full { // but not of messages to be taken
+			r.pulls.asked, r.asideBytes, r.pulls.last = 0, prefetchBytes+1, time.Now()
+			r.pulls.probe = r.order.until.Add(-time.Minute)
+			if c.probed {
+				r.pulls.probe = r.order.until
+			}
+		}
 		r.order.began = r.order.until.Add(-2 * r.ackWait)
 		r.mu.Unlock()
 		r.checkLeft(t.Context())
 		r.mu.Lock()
-		if waits := r.order.waits == 1; waits != (c.busy || c.stood) {
+		if waits := r.order.waits == 1; waits == c.probed {
 			t.Errorf("%+v: the message waits: %t", c, waits)
 		}
-		r.pulls.asked, r.queue.bytes = asked, bytes
+		r.pulls.asked, r.queue.bytes, r.asideBytes = asked, bytes, 0
 		r.mu.Unlock()
 	}
 }

@@ -149,6 +149,7 @@ type pulls struct {
 	round int       // counts the renewals: status messages for earlier requests no longer count
 	asked int       // messages that the broker still owes
 	heard time.Time // when the broker last sent a message or a status
+	last  time.Time // when it last asked
 	probe time.Time // when tend last asked for a lost message beyond the bounds
 }
 
