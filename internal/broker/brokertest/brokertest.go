@@ -262,7 +262,7 @@ func (r *receiving) take(n int) []got {
 		g := r.next()
 		g.Hold.Ack()
 		which := g.Subject + " " + g.ID()
-		if g.NumDelivered > 1 && r.taken[which] { // a slow machine held it for longer than the ack wait
+		if !g.Direct && r.taken[which] { // a slow machine held it for longer than the ack wait
 			continue
 		}
 		if r.taken == nil {

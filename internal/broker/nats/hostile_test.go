@@ -48,14 +48,16 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	}
 	want["soon"] = true
 	came, stop := receive(t, b)
+	taken := make(map[uint64]bool) // a slow machine may get a message twice
 	for len(want) > 0 {
 		select {
 		case d := <-came:
 			name, err := events.DecodeToken(strings.TrimPrefix(d.Subject, "rondo.event.e."))
-			if err != nil || !want[name] && d.NumDelivered == 1 {
+			if err != nil || !want[name] && !taken[d.Sequence] {
 				t.Errorf("%s came", d.Subject)
 			}
 			delete(want, name)
+			taken[d.Sequence] = true
 			if name == "soon" && time.Now().Before(due) {
 				t.Error("it came too early")
 			}
@@ -76,7 +78,7 @@ func TestHeadersOfStrangersDoNoHarm(t *testing.T) {
 	for waiting := time.After(2 * time.Second); waiting != nil; {
 		select {
 		case d := <-came:
-			if d.NumDelivered == 1 {
+			if !taken[d.Sequence] {
 				t.Errorf("%s came", d.Subject)
 			}
 			d.Hold.Ack() // the first acknowledgement was late
