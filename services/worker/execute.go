@@ -38,13 +38,14 @@ func (x *executor) run(a *attempt) (codec.Payload, error) {
 	traced := x.traced(a)
 	ctx, cancel := context.WithCancelCause(traced)
 	defer cancel(nil)
-	limit, why := timeLimit(a.work, time.Now())
+	now := time.Now() // the limit and the measured time begin together
+	limit, why := timeLimit(a.work, now)
 	if !limit.IsZero() {
 		limited, stop := context.WithDeadlineCause(ctx, limit, why)
 		defer stop()
 		ctx = limited
 	}
-	if cause := x.start(a, cancel, limit, why); cause != nil {
+	if cause := x.start(a, cancel, now, limit, why); cause != nil {
 		return nil, cause
 	}
 	return binding.Run(activity.NewContext(ctx, activity.Environment{
@@ -81,7 +82,7 @@ func timeLimit(work *events.Task, now time.Time) (time.Time, *failure.Error) {
 }
 
 // start starts the timers. It returns the reason if the function must not be called after all.
-func (x *executor) start(a *attempt, cancel context.CancelCauseFunc, limit time.Time,
+func (x *executor) start(a *attempt, cancel context.CancelCauseFunc, now, limit time.Time,
 	why *failure.Error) *failure.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,7 +90,7 @@ func (x *executor) start(a *attempt, cancel context.CancelCauseFunc, limit time.
 		return a.life.cause
 	}
 	c := &a.call
-	c.cancel, c.at = cancel, time.Now()
+	c.cancel, c.at = cancel, now
 	if a.numDelivered() == 1 {
 		since := a.d.StoredAt
 		if a.d.NotBefore.After(since) {

@@ -202,7 +202,7 @@ type setup struct {
 
 // ends reports whether it is no use to look for the rest. NATS may leave each request unanswered
 // for as long, and a process that starts tries again and logs why. A repair goes on: a stream
-// without a leader may come before the one that is missing.
+// without a leader may come before a missing one.
 func (s *setup) ends() bool { return s.silent && !s.repairs }
 
 // failed collects an error, and reports whether there is one.
