@@ -95,9 +95,7 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 
 // nackFor nacks a message with a delay, which is longer if many messages wait.
 func (r *receiver) nackFor(d broker.Delivery, atLeast time.Duration) {
-	after := max(atLeast, r.returned.spread())
-	r.returned.note(d, after)
-	d.Hold.Nak(after)
+	d.Hold.Nak(r.returned.delay(d, atLeast))
 }
 
 // The bounds of the messages that receive passes on without the loop, and of those that are

@@ -52,9 +52,25 @@ func (r *returned) times(d broker.Delivery) int {
 
 // note remembers that a message is nacked with a delay.
 func (r *returned) note(d broker.Delivery, after time.Duration) {
-	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.add(d, after)
+}
+
+// delay returns the delay of a message that no orchestrator can take, and remembers that it is
+// nacked so. Both happen at once: of messages that come together, each waits longer than the one
+// before.
+func (r *returned) delay(d broker.Delivery, atLeast time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	after := max(atLeast, r.spread())
+	r.add(d, after)
+	return after
+}
+
+// add adds a message. The caller has the lock.
+func (r *returned) add(d broker.Delivery, after time.Duration) {
+	now := time.Now()
 	r.forgetOld(now)
 	g, ok := r.known[d.Sequence]
 	switch {
@@ -69,10 +85,8 @@ func (r *returned) note(d broker.Delivery, after time.Duration) {
 }
 
 // spread is the shortest delay of a message that no orchestrator can take, so that the redeliveries
-// of all of them stay below the rate.
+// of all of them stay below the rate. The caller has the lock.
 func (r *returned) spread() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	return time.Duration(len(r.known)) * time.Second / returnRate
 }
 

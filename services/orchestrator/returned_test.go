@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,4 +37,25 @@ func TestReturnedMessagesAreSpread(t *testing.T) {
 			t.Errorf("those that did not come again still count: %v", got)
 		}
 	})
+}
+
+// Of messages that are nacked at the same moment, no two come back at once.
+func TestMessagesNackedTogetherAreSpread(t *testing.T) {
+	const n = 1000
+	r := newReturned()
+	var mu sync.Mutex
+	delays := make(map[time.Duration]int)
+	var all sync.WaitGroup
+	for place := range uint64(n) {
+		all.Go(func() {
+			after := r.delay(broker.Delivery{Sequence: place, StoredAt: time.Unix(1, 0)}, 0)
+			mu.Lock()
+			delays[after]++
+			mu.Unlock()
+		})
+	}
+	all.Wait()
+	if len(delays) != n {
+		t.Errorf("%d messages have %d delays", n, len(delays))
+	}
 }

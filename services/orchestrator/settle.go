@@ -114,8 +114,7 @@ func (h deadHold) Ack() {
 // Nak delays the redelivery like that of messages that no orchestrator can take, so that messages
 // without a dead letter neither take the room of others nor look like poison.
 func (h deadHold) Nak(after time.Duration) {
-	after = max(after, h.settler.returned.spread())
-	h.settler.returned.note(h.item.delivery, after)
+	after = h.settler.returned.delay(h.item.delivery, after)
 	h.release()
 	h.Hold.Nak(after)
 }
@@ -156,8 +155,7 @@ func (s *settler) nackFor(i *item, r round.Receipt) {
 	after := r.After
 	switch r.Reason {
 	case round.NotKnownHere, round.UnknownInstance, round.NewerEngine:
-		after = max(after, s.returned.spread())
-		s.returned.note(i.delivery, after)
+		after = s.returned.delay(i.delivery, after)
 	default:
 	}
 	i.hold().Nak(after)
