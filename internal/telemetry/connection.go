@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/last"
 )
 
 // Connection is a connection to the broker whose state can be observed.
@@ -22,7 +23,8 @@ const (
 
 // Bus exports metrics of a connection to the broker, until stop is called.
 func (m *Metrics) Bus(c Connection) (stop func()) {
-	var asked, answered atomic.Int64 // when it was asked last, and the time of the answer; 0: none
+	var asked last.Time
+	var answered atomic.Int64 // the duration; 0: none
 	ask := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), askFor)
 		defer cancel()
@@ -38,8 +40,7 @@ func (m *Metrics) Bus(c Connection) (stop func()) {
 		if is.Connected {
 			connected = 1
 			// An export of metrics does not wait for the answer: it has the one before.
-			if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(askEvery) &&
-				asked.CompareAndSwap(last, now) {
+			if asked.Due(time.Now(), askEvery) {
 				go ask()
 			}
 			if d := answered.Load(); d > 0 {
@@ -66,11 +67,10 @@ const readyEvery = 10 * time.Second
 // Ready exports whether a process is ready, until stop is called. A check may take a while, so an
 // export has the result of the one before.
 func (m *Metrics) Ready(ready func() error) (stop func()) {
-	var asked atomic.Int64 // when it was asked last
+	var asked last.Time
 	var answer atomic.Pointer[float64]
 	return m.Watch(func(record Record) {
-		if last, now := asked.Load(), time.Now().UnixNano(); now-last >= int64(readyEvery) &&
-			asked.CompareAndSwap(last, now) {
+		if asked.Due(time.Now(), readyEvery) {
 			go func() {
 				is := 0.0
 				if ready() == nil {

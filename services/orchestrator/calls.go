@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/rondo-run/rondo/internal/x/last"
 )
 
 // calls are functions that other goroutines have the loop call.
@@ -85,18 +86,18 @@ func (c *calls) runFirst() {
 	first.f()
 }
 
-// pulse is when the loop began its last iteration, in Unix nanoseconds. Any goroutine may use it.
-type pulse struct{ at atomic.Int64 }
+// pulse is when the loop began its last iteration. Any goroutine may use it.
+type pulse struct{ at last.Time }
 
-func (p *pulse) beat() { p.at.Store(time.Now().UnixNano()) }
+func (p *pulse) beat() { p.at.Set(time.Now()) }
 
 // liveWithin is the longest time that an iteration of the loop may take.
 const liveWithin = 15 * time.Second
 
 // live returns an error if the loop hangs.
 func (p *pulse) live() error {
-	at := p.at.Load()
-	if age := time.Since(time.Unix(0, at)); at > 0 && age > liveWithin {
+	at := p.at.Get()
+	if age := time.Since(at); !at.IsZero() && age > liveWithin {
 		return fmt.Errorf("the loop has not turned for %v", age.Round(time.Second))
 	}
 	return nil

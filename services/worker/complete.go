@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -28,6 +29,9 @@ const (
 	// finished activities keep their slots. maxBatch is the maximum of one call.
 	maxFinished = 1024
 	maxBatch    = 512
+	// finishedBytes is the maximum size of the messages about attempts that have ended, until they
+	// are stored. Beyond it, finished activities keep their slots.
+	finishedBytes = 64 << 20
 )
 
 // completer publishes messages about attempts to their instances, and then has their tasks
@@ -42,7 +46,8 @@ type completer struct {
 	settler  *settler
 	dead     *deadLetters
 	finished chan completion
-	warnings rate.Sometimes // about what a setting prevents
+	room     *semaphore.Weighted // in bytes, for the messages about attempts that have ended
+	warnings rate.Sometimes      // about what a setting prevents
 }
 
 // completion is a message about an attempt to its instance. When it is stored, or committed
@@ -50,8 +55,9 @@ type completer struct {
 type completion struct {
 	a     *attempt
 	wire  events.Wire
-	goes  bool // the attempt goes on
-	tries int  // how often the broker refused it
+	goes  bool  // the attempt goes on
+	tries int   // how often the broker refused it
+	room  int64 // what it has of the completer's, until it is stored or given up
 }
 
 // done publishes a result.
@@ -104,7 +110,12 @@ func (c *completer) report(a *attempt, m events.Message) {
 		c.dead.deadLetter(a, "unsendable", err.Error())
 		return
 	}
-	c.send(completion{a: a, wire: wire})
+	x := completion{a: a, wire: wire}
+	room := min(int64(len(wire.Subject)+len(wire.Body)), finishedBytes)
+	if c.room.Acquire(c.ctx, room) == nil { // otherwise the worker ends, and send nacks the task
+		x.room = room
+	}
+	c.send(x)
 }
 
 func (c *completer) encode(a *attempt, m events.Message) (events.Wire, error) {
@@ -283,10 +294,11 @@ func (c *completer) refused(x completion, reason error) (instead completion, ok 
 			"pass a reference to it", len(x.wire.Body), reason)
 		wire, failed := c.encode(x.a, c.shortFailure(x.a, failure.LimitExceeded, err))
 		if failed == nil {
-			return completion{a: x.a, wire: wire, tries: 1}, true
+			return completion{a: x.a, wire: wire, tries: 1, room: x.room}, true
 		}
 	}
 	c.dead.deadLetter(x.a, "unsendable", reason.Error())
+	c.room.Release(x.room)
 	return completion{}, false
 }
 
@@ -294,6 +306,7 @@ func (c *completer) refused(x completion, reason error) (instead completion, ok 
 func (c *completer) stored(x completion) {
 	if !x.goes {
 		c.settler.answered(x.a, x.wire)
+		c.room.Release(x.room)
 	}
 }
 
@@ -301,5 +314,6 @@ func (c *completer) stored(x completion) {
 func (c *completer) unpublished(x completion) {
 	if !x.goes {
 		c.settler.finish(x.a, returned, 0)
+		c.room.Release(x.room)
 	}
 }

@@ -1,7 +1,15 @@
 package worker
 
 import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -39,5 +47,92 @@ func TestNoHoldIsTakenOverWithoutItsTask(t *testing.T) {
 	var hold acks
 	if err := w.mine(broker.Delivery{Subject: "rondo.task._.a.1-2.i", Hold: &hold}); err == nil || hold.n > 0 {
 		t.Errorf("it takes a task that it does not have (%v), and has acknowledged %d", err, hold.n)
+	}
+}
+
+// slowBus stores messages once it is released.
+type slowBus struct {
+	Broker
+	release chan struct{}
+	answer  error
+	stored  atomic.Int64
+}
+
+func (b *slowBus) Publish(ctx context.Context, messages ...events.Wire) error {
+	select {
+	case <-b.release:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.stored.Add(int64(len(messages)))
+	return b.answer
+}
+
+// Results that the broker has not stored yet are bounded by their size. Activities with further
+// results keep their slots.
+func TestResultsWaitWithinBounds(t *testing.T) {
+	const results, size = 300, 1 << 20
+	large := slices.Repeat([]byte("1"), size)
+	for name, x := range map[string]struct {
+		ends   bool // the worker ends while they wait
+		answer error
+		stored int64 // messages that the bus gets, at least
+	}{
+		"they are stored":    {stored: results},
+		"they are refused":   {stored: results, answer: &broker.Refused{}},
+		"the worker ends":    {ends: true},
+		"they are uncertain": {stored: results, answer: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(context.Background())
+				held := newHeld()
+				settler := &settler{held: held, lasted: new(lasted), notes: new(notes)}
+				bus := &slowBus{release: make(chan struct{}), answer: x.answer}
+				log := slog.New(slog.DiscardHandler)
+				c := &completer{ctx: ctx, bus: bus, prefix: "rondo", settler: settler, log: log,
+					finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes)}
+				var publishing, running sync.WaitGroup
+				for range publishers {
+					publishing.Go(c.run)
+				}
+				var returned atomic.Int64
+				for i := range int64(results) {
+					a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, log)
+					a.decoded(events.Message{Instance: "i"}, &events.Task{Activity: "a",
+						Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: i + 1}})
+					held.add(a)
+					a.life.move(onCall)
+					a.life.move(onReturn)
+					running.Go(func() {
+						c.done(a, large)
+						returned.Add(1)
+					})
+				}
+				synctest.Wait()
+				if n := returned.Load(); n == 0 || n > finishedBytes/size {
+					t.Errorf("while nothing is stored, %d activities with %d bytes each have left their slots, "+
+						"want at most %d", n, size, finishedBytes/size)
+				}
+				if x.ends {
+					end()
+				} else {
+					close(bus.release)
+				}
+				running.Wait()
+				synctest.Wait()
+				end()
+				publishing.Wait()
+				if n := len(held.all()); n > 0 {
+					t.Errorf("%d tasks are still held", n)
+				}
+				if n := bus.stored.Load(); n < x.stored {
+					t.Errorf("the bus got %d messages, want %d", n, x.stored)
+				}
+				if !c.room.TryAcquire(finishedBytes) {
+					t.Error("not all of the room was given back")
+				}
+			})
+		})
 	}
 }

@@ -259,7 +259,7 @@ func (w *Worker) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.keptAt.Store(now.UnixNano())
+			w.keptAt.Set(now)
 			w.awake.Tick(now)
 			for _, a := range w.held.all() {
 				if a.extend(now, w.wait/3) {

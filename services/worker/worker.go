@@ -64,6 +64,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/awake"
@@ -71,6 +72,7 @@ import (
 	"github.com/rondo-run/rondo/internal/health"
 	"github.com/rondo-run/rondo/internal/process"
 	"github.com/rondo-run/rondo/internal/telemetry"
+	"github.com/rondo-run/rondo/internal/x/last"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/activity"
 )
@@ -116,7 +118,7 @@ type Worker struct {
 	began          time.Time
 	started        atomic.Bool
 	draining       atomic.Bool
-	keptAt         atomic.Int64 // when leases were last renewed
+	keptAt         last.Time    // when leases were last renewed
 	awake          *awake.Clock // does not advance while the process is frozen
 	publishing     context.Context
 	stopPublishing context.CancelFunc
@@ -145,7 +147,8 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 		metrics: c.Metrics.Messages(), settler: w.settler}
 	w.completer = &completer{ctx: w.publishing, bus: b, prefix: b.Prefix(), id: c.ID,
 		metrics: c.Metrics.Tasks(), log: c.Logger, settler: w.settler, dead: dead,
-		finished: make(chan completion, maxFinished), warnings: rate.Sometimes{Interval: warnEvery}}
+		finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes),
+		warnings: rate.Sometimes{Interval: warnEvery}}
 	w.executor = &executor{id: c.ID, grace: c.CancelGrace, code: code, codec: c.Codec, logger: c.Logger,
 		tracer: c.Tracer, metrics: c.Metrics.Tasks(), awake: w.awake, held: w.held, settler: w.settler,
 		completer: w.completer}
@@ -206,7 +209,7 @@ func (w *Worker) begin() *run {
 	for range publishers {
 		r.publishers.Go(w.completer.run)
 	}
-	w.keptAt.Store(time.Now().UnixNano())
+	w.keptAt.Set(time.Now())
 	r.keepers.Go(func() { w.keep(r.keeping) })
 	r.keepers.Go(func() { w.sessions.keep(r.keeping) })
 	return r
@@ -306,7 +309,7 @@ func (w *Worker) Live() error {
 	if !w.started.Load() {
 		return nil
 	}
-	if since := time.Since(time.Unix(0, w.keptAt.Load())); since > max(w.wait, 10*time.Second) && !w.draining.Load() {
+	if since := time.Since(w.keptAt.Get()); since > max(w.wait, 10*time.Second) && !w.draining.Load() {
 		return fmt.Errorf("the leases of this worker were not renewed for %v", since.Round(time.Second))
 	}
 	if n := len(w.held.stuckOnes()); n >= w.config.Slots {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/x/last"
 )
 
 const (
@@ -52,7 +53,7 @@ type inbox struct {
 	shared     sharedRoom
 	reconciler *reconciler
 
-	lookedForAbandoned atomic.Int64 // when, in nanoseconds
+	lookedForAbandoned last.Time
 }
 
 func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,

@@ -163,11 +163,7 @@ const abandonedEvery = 15 * time.Second
 // frozen meanwhile, and other processes have raised the number of partitions, and lowered it again.
 func (in *inbox) abandoned(ctx context.Context, st jetstream.Stream, have map[int][]lane) (out []int) {
 	c := st.CachedInfo().Config
-	now := time.Now()
-	due := now.Sub(time.Unix(0, in.lookedForAbandoned.Load())) > abandonedEvery
-	if due {
-		in.lookedForAbandoned.Store(now.UnixNano())
-	}
+	due := in.lookedForAbandoned.Due(time.Now(), abandonedEvery)
 	for i := partitionsOf(c); i < max(most(c), slices.Max(append(slices.Collect(maps.Keys(have)), 0))+1); i++ {
 		if n := len(have[i]); n == len(lanes) || n == 0 && !due {
 			continue
@@ -179,7 +175,7 @@ func (in *inbox) abandoned(ctx context.Context, st jetstream.Stream, have map[in
 		case err != nil:
 			in.log.Debug("NATS: a former partition could not be looked at; looking again later", "partition", i,
 				"error", err)
-			in.lookedForAbandoned.Store(0)
+			in.lookedForAbandoned.Forget()
 		}
 	}
 	return out
