@@ -138,7 +138,7 @@ var packages = map[string]rule{
 		"pkg/round", "pkg/history",
 		"internal/broker", "pkg/outbox", "internal/query", "pkg/orchestration", "internal/telemetry",
 		"services/orchestrator/maintenance", "services/orchestrator/ownership", "services/orchestrator/report",
-		"services/orchestrator/steps", "golang.org/x/time/rate",
+		"services/orchestrator/steps", "golang.org/x/time/rate", "golang.org/x/sync/semaphore",
 	}},
 	"services/orchestrator/maintenance": {imports: []string{"pkg/events", "pkg/round", "pkg/history",
 		"internal/broker", "pkg/outbox", "internal/telemetry", "golang.org/x/time/rate"}},

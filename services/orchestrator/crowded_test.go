@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,3 +129,64 @@ func TestMessagesThatPassTheLoopAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// Messages that the loop has not taken yet are bounded by their size.
+func TestMessagesOnTheWayToTheLoopAreBounded(t *testing.T) {
+	const n, size = 24, events.MaxPayload
+	w, err := events.Encode("rondo", events.Message{ID: "m", Instance: "i", Content: &events.EventRaised{Name: "e",
+		Data: []byte(`"` + strings.Repeat("x", size-2) + `"`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		r := &receiver{prefix: "rondo", arrivals: newArrivals(), returned: newReturned(), quarantineAfter: 3}
+		var receiving sync.WaitGroup
+		var nacked atomic.Int64
+		deliver := func(place uint64) {
+			d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Sequence: place, NumDelivered: 1,
+				Hold: countedNaks{n: &nacked}}
+			receiving.Go(func() { r.receive(ctx, d, false) })
+		}
+		for place := range uint64(n) {
+			deliver(place + 1)
+		}
+		for taken := range n {
+			synctest.Wait()
+			if is := len(r.arrivals.in); is == 0 || is > maxArrivalBytes/size {
+				t.Fatalf("%d messages of %d bytes are on the way", is, size)
+			}
+			if taken == 0 && r.takeOver(ctx, broker.Delivery{}) == nil {
+				t.Error("a message that another orchestrator forwards waits for room")
+			}
+			i := <-r.arrivals.in
+			i.arrive()
+		}
+		receiving.Wait()
+		if r.arrivals.crowded() {
+			t.Error("not all of the room was given back")
+		}
+		larger := &item{bytes: 2 * maxArrivalBytes}
+		if !r.arrivals.pass(ctx, larger) || !r.arrivals.crowded() {
+			t.Error("one that is larger than the bound does not pass alone")
+		}
+		<-r.arrivals.in
+		larger.arrive()
+		for place := range uint64(n) {
+			deliver(n + place + 1)
+		}
+		synctest.Wait()
+		stop()
+		receiving.Wait()
+		if is := int64(len(r.arrivals.in)); is+nacked.Load() != n {
+			t.Errorf("when the process ends, %d messages are on the way and %d nacked, of %d", is, nacked.Load(), n)
+		}
+	})
+}
+
+type countedNaks struct {
+	broker.Hold
+	n *atomic.Int64
+}
+
+func (h countedNaks) Nak(time.Duration) { h.n.Add(1) }

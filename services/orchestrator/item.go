@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 )
@@ -30,10 +32,11 @@ type item struct {
 	void      bool // the broker has lost it, and counts from one again: settling it would settle another one
 	arrived   time.Time
 	extended  time.Time
-	starts    <-chan struct{} // of a start, which takes room from others: the semaphore to release
-	watermark *watermark      // an answer about an instance, and no message
-	aside     bool            // it waits for the watermark of the instance
-	bytes     int64           // see size
+	starts    <-chan struct{}     // of a start, which takes room from others: the semaphore to release
+	way       *semaphore.Weighted // of a message that the loop has not taken: likewise
+	watermark *watermark          // an answer about an instance, and no message
+	aside     bool                // it waits for the watermark of the instance
+	bytes     int64               // see size
 }
 
 // toOther notes that another orchestrator is to try a quarantined message, and countIsBack that its
@@ -97,6 +100,14 @@ func (i *item) free() {
 	if i.starts != nil {
 		<-i.starts
 		i.starts = nil
+	}
+}
+
+// arrive makes room for another message on the way to the loop.
+func (i *item) arrive() {
+	if i.way != nil {
+		i.way.Release(min(i.size(), maxArrivalBytes))
+		i.way = nil
 	}
 }
 

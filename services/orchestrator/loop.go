@@ -172,6 +172,7 @@ func (l *loop) arriveMore() {
 
 // arrive takes a message from the broker.
 func (l *loop) arrive(i *item) {
+	i.arrive()
 	if i.watermark != nil {
 		if e := l.table.entries[i.message.Instance]; e != nil && l.marks.take(e, *i.watermark) {
 			l.advance(e)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/telemetry"
@@ -15,16 +17,49 @@ import (
 
 // arrivals are the messages on their way from the broker to the loop.
 type arrivals struct {
-	in     chan *item    // not read while too much is in memory
-	starts chan struct{} // has one for each start that is held
+	in     chan *item          // not read while too much is in memory
+	room   *semaphore.Weighted // in bytes, for the messages in it
+	starts chan struct{}       // has one for each start that is held
 }
+
+// maxArrivals and maxArrivalBytes bound the messages that wait for the loop.
+const (
+	maxArrivals     = 1024
+	maxArrivalBytes = 16 << 20
+)
 
 // maxStarts bounds the starts in memory, because messages that running instances need wait behind
 // them. It is enough for full batches.
 const maxStarts = 256
 
 func newArrivals() arrivals {
-	return arrivals{in: make(chan *item, 1024), starts: make(chan struct{}, maxStarts)}
+	return arrivals{in: make(chan *item, maxArrivals), room: semaphore.NewWeighted(maxArrivalBytes),
+		starts: make(chan struct{}, maxStarts)}
+}
+
+// pass passes a message to the loop. While there is no room for it, pass blocks. It returns false
+// if the context ends first.
+func (a *arrivals) pass(ctx context.Context, i *item) bool {
+	if a.room.Acquire(ctx, min(i.size(), maxArrivalBytes)) != nil {
+		return false
+	}
+	i.way = a.room
+	select {
+	case a.in <- i:
+		return true
+	case <-ctx.Done():
+		i.arrive()
+		return false
+	}
+}
+
+// crowded reports whether a message would have to wait for room.
+func (a *arrivals) crowded() bool {
+	if len(a.in) == cap(a.in) || !a.room.TryAcquire(1) {
+		return true
+	}
+	a.room.Release(1)
+	return false
 }
 
 // receiver decodes messages from the broker and passes them to the loop.
@@ -85,9 +120,7 @@ func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) 
 			return
 		}
 	}
-	select {
-	case r.arrivals.in <- i:
-	case <-ctx.Done():
+	if !r.arrivals.pass(ctx, i) {
 		i.free()
 		d.Hold.Nak(0)
 	}
@@ -141,7 +174,7 @@ func (h passingHold) Nak(after time.Duration) { h.settled(); h.Hold.Nak(after) }
 
 // takeOver takes a message that another orchestrator forwards because it cannot take it.
 func (r *receiver) takeOver(ctx context.Context, d broker.Delivery) error {
-	if len(r.arrivals.in) == cap(r.arrivals.in) {
+	if r.arrivals.crowded() {
 		return errors.New("it has too much to do")
 	}
 	r.receive(ctx, d, true)
