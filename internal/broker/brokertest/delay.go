@@ -231,6 +231,9 @@ func notReplaced(t *T) {
 	t.empty()
 }
 
+// delayedOfPeople publishes delayed messages whose times are close together. On a slow machine, the
+// broker may have the first ones for later while the receiver gets the others when their time is
+// near, and holds them itself. Then only the order of those and the order of these is kept.
 func delayedOfPeople(t *T) {
 	b := t.bus()
 	r := t.receive(b)
@@ -245,11 +248,17 @@ func delayedOfPeople(t *T) {
 			t.publish(b, w, w)
 			want = append(want, name)
 		}
-		for _, g := range r.expect(want...) {
+		came := make(map[bool][]string) // by whether the broker had them for later
+		for _, g := range r.take(len(want)) {
 			if g.at.Before(due) {
 				t.Errorf("%s came %v early", id(g.Delivery), due.Sub(g.at))
 			}
-			g.Hold.Ack()
+			later := !g.AcceptedAt.IsZero()
+			came[later] = append(came[later], id(g.Delivery))
+		}
+		if !slices.IsSorted(came[true]) || !slices.IsSorted(came[false]) ||
+			!slices.Equal(slices.Sorted(slices.Values(slices.Concat(came[true], came[false]))), want) {
+			t.Errorf("stored for later by the broker came %q, the others %q, want %q", came[true], came[false], want)
 		}
 	}
 	t.empty()
