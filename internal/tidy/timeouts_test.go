@@ -279,7 +279,7 @@ var internalIntervals = map[string][]string{
 		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",
 		"worker.warnEvery",
 		"orchestrator.decidesAgain",
-		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
+		"cockroach.holdPolled", "jobs.readEvery", "jobs.warnEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",
 		"maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
 		"nats.anchorEvery", "nats.answerEvery", "nats.busyAfter", "nats.lookEvery", "nats.reconnected", "nats.tend",
