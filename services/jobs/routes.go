@@ -88,7 +88,7 @@ type call struct {
 	queue  string
 	caller *Caller // nil without access control
 	span   trace.Span
-	held   int64 // bytes of memory that its body holds
+	body   heldBody
 	answer *heldAnswer
 	// control sets deadlines of the connection.
 	control *http.ResponseController
@@ -157,7 +157,7 @@ func (s *Server) handle(r route) http.Handler {
 		c.Request = req.WithContext(ctx)
 		c.answer = s.answers.of(nil)
 		defer func() {
-			s.bodies.release(c)
+			c.body.release()
 			c.answer.release()
 		}()
 		a, err := s.safely(r, c)

@@ -182,7 +182,7 @@ func (s *Server) URL() string {
 // Do does an operation, together with others of the same queue that arrive at the same time. The
 // error is the store's; the reason for a refusal is in the result.
 func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
-	return s.operations.gathered(ctx, queue, op, nil)
+	return s.operations.gathered(ctx, queue, op, nil, nil)
 }
 
 // Run serves until the context ends. Requests in progress then get 10 seconds to complete, or half
