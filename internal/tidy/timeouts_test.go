@@ -315,7 +315,7 @@ var internalIntervals = map[string][]string{
 	},
 	"a bound of what callers may ask for": {
 		"events.MaxDelay", "jobs.MaxDelay", "jobs.MaxTTL", "jobs.MinTTL", "jobs.DefaultTTL", "jobs.longWait",
-		"jobs.longestWait", "jobs.shortWait", "telemetry.maxFor", "check.Overdue",
+		"jobs.longestWait", "jobs.preventedWait", "jobs.shortWait", "telemetry.maxFor", "check.Overdue",
 	},
 	"how wrong a clock may be": {"nats.wrongAfter"},
 	"the command rondo, or the end of a process": {

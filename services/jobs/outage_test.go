@@ -76,7 +76,7 @@ func TestASettingOfTheBrokerKillsNoJob(t *testing.T) {
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		<-time.After(110 * time.Second)
 		do(t, store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("4")}}})
-		<-time.After(time.Second)
+		<-time.After(5 * time.Second)
 		if i := stateOf(t, store); i.Dead != 0 || i.Delayed != 1 || i.Totals.Returned < 3 || b.inputs() != "1 3 4" {
 			t.Errorf("started are %s, and the queue is %+v", b.inputs(), i)
 		}
@@ -92,15 +92,16 @@ func TestASettingOfTheBrokerKillsNoJob(t *testing.T) {
 	})
 }
 
-// If a setting of the broker prevents all of a batch, the rest of its queue waits as well, and
-// other queues proceed.
+// If a setting of the broker prevents all of a batch, the next one of its queue waits for a while,
+// and other queues proceed. A job that may start proceeds behind many that may not.
 func TestASettingOfTheBrokerPausesItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := inMemory(t)
 		starting(t, store, jobs.Settings{}, make([]int, 350)...)
+		do(t, store, jobs.Push{Jobs: []jobs.NewJob{{Data: json.RawMessage("7")}}})
 		b := newBroker()
 		b.refuses = func(s events.Start) error {
-			if s.Orchestration == "fulfil" {
+			if string(s.Input) == "0" {
 				return fmt.Errorf("%w: no permission", broker.ErrMisconfigured)
 			}
 			return nil
@@ -113,8 +114,12 @@ func TestASettingOfTheBrokerPausesItsQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		<-time.After(25 * time.Second)
+		<-time.After(2 * time.Second)
 		if i := stateOf(t, store); i.Delayed != 100 || i.Totals.Popped != 100 || b.inputs() != "9" {
+			t.Errorf("started are %s, and the queue is %+v", b.inputs(), i)
+		}
+		<-time.After(20 * time.Second)
+		if i := stateOf(t, store); i.Delayed != 350 || i.Totals.Popped != 351 || b.inputs() != "9 7" {
 			t.Errorf("started are %s, and the queue is %+v", b.inputs(), i)
 		}
 		b.set(func() { b.refuses = nil })

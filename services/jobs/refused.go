@@ -23,7 +23,7 @@ func prevented(refused *broker.Refused) error {
 // later returns the operation that ends a lock of which a setting of the broker prevents some jobs.
 // Those that can never be started wait with them.
 func (s *Starter) later(name string, b *batch, bad []jobs.Job, why error) jobs.Return {
-	b.prevented = len(bad) == len(b.items) && b.full()
+	b.prevented = len(bad) == len(b.items)
 	s.counts.failed.Add(1)
 	s.warns.Do(func() {
 		s.log.Warn("queues: a setting of NATS prevents starts; their items wait", "queue", name, "items", len(bad),
@@ -31,15 +31,6 @@ func (s *Starter) later(name string, b *batch, bad []jobs.Job, why error) jobs.R
 	})
 	return jobs.Return{LockID: b.lock, Delay: longWait, Uncounted: true, Only: ids(bad),
 		Reason: "the broker did not take the start: " + why.Error()}
-}
-
-// full reports whether there may be more jobs behind those of the batch.
-func (b *batch) full() bool {
-	bytes := 0
-	for _, item := range b.items {
-		bytes += len(item.Data)
-	}
-	return len(b.items) == b.asked || bytes >= startBytes/2
 }
 
 // ids are the ids of jobs.

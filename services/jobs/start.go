@@ -86,8 +86,8 @@ type StarterCounts struct {
 //     continues.
 //   - The broker refuses starts because of a setting: see [broker.ErrMisconfigured]. They are
 //     returned with a delay of half a minute, which does not count as an attempt, and those behind
-//     them proceed. If the broker refuses all of a full batch, this process pops nothing of the
-//     queue until the delay is over. A warning each minute names the setting.
+//     them proceed. If the broker refuses all of a batch, this process pops the next one of the
+//     queue after three seconds. A warning each minute names the setting.
 //   - A job can never be started, because it is too large, or the broker or the engine refuses
 //     its start: it is returned alone, with the reason, while the others of its batch are started.
 //     With max_attempts it is dead after so many. Without, it is ready again after a second, and
@@ -141,10 +141,12 @@ const (
 	startTTL = jobs.DefaultTTL
 	// shortWait and longWait bound the delays after failures of the broker or the database,
 	// longestWait those of jobs that can never be started. longWait is the delay of those that a
-	// setting of the broker prevents.
-	shortWait   = time.Second
-	longWait    = 30 * time.Second
-	longestWait = 10 * time.Minute
+	// setting of the broker prevents, and preventedWait, after a batch of only such jobs, that of
+	// the next one of the queue. It is much less, because that may have other jobs.
+	shortWait     = time.Second
+	longWait      = 30 * time.Second
+	preventedWait = 3 * time.Second
+	longestWait   = 10 * time.Minute
 	// operationFor bounds one transaction, endFor one that is in flight, or begins, when the
 	// Starter ends.
 	operationFor, endFor = 10 * time.Second, 3 * time.Second
@@ -403,12 +405,10 @@ type batch struct {
 	jobs.Result
 	lock  string
 	items []jobs.Job
-	asked int // how many jobs there might have been
 	// end is the operation that ends the lock, and started the number of started jobs.
 	end     jobs.Operation
 	started int
-	// prevented says that a setting of the broker prevents the starts of all its jobs, and perhaps
-	// of others behind them.
+	// prevented says that a setting of the broker prevents the starts of all its jobs.
 	prevented bool
 }
 
@@ -454,7 +454,7 @@ func (s *Starter) worked(q *starting, before *batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.failed = 0; before != nil && before.prevented {
-		q.notTill = time.Now().Add(longWait)
+		q.notTill = time.Now().Add(preventedWait)
 	}
 }
 
@@ -490,7 +490,7 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 	case r.Refused != nil || len(r.Items) == 0:
 		return nil, r.Refused
 	}
-	return &batch{Result: r, lock: lock, items: r.Items, asked: count}, nil
+	return &batch{Result: r, lock: lock, items: r.Items}, nil
 }
 
 // ended notes the end of a batch's lock. That it was over already does no harm: its jobs are
