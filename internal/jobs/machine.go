@@ -25,8 +25,9 @@ type Items interface {
 	// number.
 	Move(ids []int64, from, to int64) (int, error)
 	// GiveBack makes the jobs of a lock ready again, or delays them if due is set. Those with at
-	// least maxAttempts (if not 0) are dead from now on.
-	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string) ([]Back, error)
+	// least maxAttempts (if not 0) are dead from now on. If uncounted, none dies, and each has an
+	// attempt less.
+	GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string, uncounted bool) ([]Back, error)
 	// Due lists delayed jobs that are due, the first ones at the front, and returns when the first
 	// of the others is due. Ready makes one ready.
 	Due(now time.Time, limit int) (due []Delayed, next time.Time, err error)
@@ -109,7 +110,8 @@ type Delayed struct {
 	Due      time.Time
 	Position int64
 	Priority int
-	Attempts int
+	// Returned says that it has had a lock, and keeps its position.
+	Returned bool
 }
 
 // Removed is the former place of a job.
@@ -454,7 +456,7 @@ func (m *Machine) unlocked() {
 
 // expire makes the jobs of an expired lock ready again.
 func (m *Machine) expire(l *Lock) error {
-	n, err := m.returnJobs(l, time.Time{}, "the lock has expired")
+	n, err := m.returnJobs(l, time.Time{}, "the lock has expired", false)
 	if err != nil {
 		return err
 	}
@@ -473,11 +475,11 @@ func (m *Machine) expire(l *Lock) error {
 }
 
 // returnJobs makes the jobs of a lock ready again.
-func (m *Machine) returnJobs(l *Lock, due time.Time, reason string) (int, error) {
+func (m *Machine) returnJobs(l *Lock, due time.Time, reason string, uncounted bool) (int, error) {
 	if len(reason) > MaxReason {
 		reason = strings.ToValidUTF8(reason[:MaxReason], "")
 	}
-	back, err := m.items.GiveBack(l.Number, due, m.now, m.Settings.MaxAttempts, reason)
+	back, err := m.items.GiveBack(l.Number, due, m.now, m.Settings.MaxAttempts, reason, uncounted)
 	for _, b := range back {
 		switch {
 		case b.Dead:
@@ -542,7 +544,7 @@ func (m *Machine) release() error {
 	}
 	for _, d := range due {
 		position := d.Position
-		if d.Attempts == 0 {
+		if !d.Returned {
 			m.Last++
 			position = m.Last
 		}

@@ -78,6 +78,9 @@ type Return struct {
 	Delay  time.Duration
 	// Reason is stored with jobs that die.
 	Reason string
+	// Uncounted is for a lock that ends for no fault of its jobs, such as an outage: it does not
+	// count as an attempt, and no job dies.
+	Uncounted bool
 	// Only are the ids of the jobs to return: the others are acknowledged. None: all of them.
 	Only []int64
 }

@@ -78,7 +78,7 @@ type Job struct {
 	Priority int
 	// Position is its position within its priority.
 	Position int64
-	// Attempts counts the locks that it has had.
+	// Attempts counts the locks that it has had, without those of [Return].Uncounted.
 	Attempts int
 	// PushedAt is when it was pushed, ReadyAt when it could first be popped.
 	PushedAt, ReadyAt time.Time

@@ -18,7 +18,7 @@ func (r Return) do(m *Machine) (Result, error) {
 				return Result{}, err
 			}
 		}
-		n, err := m.returnJobs(&back, due, r.Reason)
+		n, err := m.returnJobs(&back, due, r.Reason, r.Uncounted)
 		if err != nil {
 			return Result{}, err
 		}

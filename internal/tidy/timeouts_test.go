@@ -279,7 +279,7 @@ var internalIntervals = map[string][]string{
 		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",
 		"worker.warnEvery",
 		"orchestrator.decidesAgain",
-		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
+		"cockroach.holdPolled", "jobs.readEvery", "jobs.warnEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",
 		"maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
 		"nats.anchorEvery", "nats.answerEvery", "nats.busyAfter", "nats.lookEvery", "nats.reconnected", "nats.tend",
@@ -315,7 +315,7 @@ var internalIntervals = map[string][]string{
 	},
 	"a bound of what callers may ask for": {
 		"events.MaxDelay", "jobs.MaxDelay", "jobs.MaxTTL", "jobs.MinTTL", "jobs.DefaultTTL", "jobs.longWait",
-		"jobs.longestWait", "jobs.shortWait", "telemetry.maxFor", "check.Overdue",
+		"jobs.longestWait", "jobs.preventedWait", "jobs.shortWait", "telemetry.maxFor", "check.Overdue",
 	},
 	"how wrong a clock may be": {"nats.wrongAfter"},
 	"the command rondo, or the end of a process": {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -25,6 +27,10 @@ func TestBridgesInDev(t *testing.T) {
 	c.Dir, c.NATSListen, c.Listen, c.JobQueues.Listen, c.Stdout, c.Stderr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0",
 		"127.0.0.1:0", io.Discard, io.Discard
 	a, err := app.New(c, double.Bind(func(ctx *orchestration.Context, n int) (int, error) {
+		large := jobpush.Push(ctx, "out", jobpush.Job{Data: strings.Repeat("x", 256<<10)})
+		if !errors.Is(large, orchestration.OfType(jobpush.TypeInvalid)) {
+			return 0, fmt.Errorf("a push of a job that is too large: %w", large)
+		}
 		return 2 * n, jobpush.Push(ctx, "out", jobpush.Job{Data: 2 * n})
 	}))
 	if err != nil {

@@ -8,7 +8,9 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/jobpushed"
 	"github.com/rondo-run/rondo/internal/jobs"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 	"github.com/rondo-run/rondo/services/orchestrator"
 	"github.com/rondo-run/rondo/services/worker"
 )
@@ -98,7 +100,8 @@ func (a *App) newOrchestrator(b *natsbroker.Bus, store opened) (group, jobs.Stor
 	if err != nil {
 		return nil, nil, err
 	}
-	beside, queues, err := a.bridges(b, o, store.Queues())
+	most := cmp.Or(a.config.JobQueues.MaxJob, jobserver.DefaultMaxJob)
+	beside, queues, err := a.bridges(b, o, jobpushed.Bounded(store.Queues(), most))
 	run := func(ctx context.Context) error { return a.named(o.Run(ctx)) }
 	live := func() error { return errors.Join(b.Closed(), o.Live()) }
 	return append(group{{name: "orchestrator", id: o.ID(), run: run, live: live, ready: o.Ready}}, beside...),

@@ -55,8 +55,9 @@ type Job struct {
 const (
 	// TypeFull: the queue has as many jobs as it may. It may be retried.
 	TypeFull = jobpushed.TypeFull
-	// TypeInvalid: the queue has no such priority, there is no queue of such a name, or there is
-	// nothing to push.
+	// TypeInvalid: the queue has no such priority, there is no queue of such a name, there is
+	// nothing to push, or a job is larger than --jobs-max-size of the orchestrators, 256 KiB by
+	// default.
 	TypeInvalid = jobpushed.TypeInvalid
 )
 

@@ -146,6 +146,34 @@ func TestRefusedPushes(t *testing.T) {
 	}
 }
 
+// A job that is larger than the queues take is refused with the limit, and is not tried again.
+func TestAJobThatIsTooLarge(t *testing.T) {
+	store := open(t)
+	err := run(t, jobpushed.Bounded(store, 10), push{"jobs", []jobpush.Job{{Data: 1}, {Data: "123456789"}}})
+	var e *failure.Error
+	if !errors.Is(err, orchestration.OfType(jobpush.TypeInvalid)) || !errors.As(err, &e) || !e.NonRetryable ||
+		!strings.Contains(err.Error(), "item 2 of 2 has 11 bytes, and may have 10 (--jobs-max-size") {
+		t.Error(err)
+	}
+	if err := run(t, jobpushed.Bounded(store, 10), one("jobs", jobpush.Job{Data: "12345678"})); err != nil {
+		t.Error(err)
+	}
+	if i, err := store.Look(t.Context(), "jobs"); err != nil || i.Totals.Pushed != 1 {
+		t.Errorf("%+v, %v", i, err)
+	}
+	// Of several operations, only such a push is refused.
+	small, large := jobs.Push{Jobs: []jobs.NewJob{{Data: []byte("2")}}}, jobs.Push{Jobs: []jobs.NewJob{
+		{Data: []byte(`"123456789"`)}}}
+	r, err := jobpushed.Bounded(store, 10).Do(t.Context(), "jobs", large, small, large, jobs.Pop{Count: 9})
+	if err != nil || len(r) != 4 || r[0].Refused == nil || r[1].Refused != nil || r[2].Refused == nil ||
+		len(r[3].Items) != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if jobpushed.Bounded(nil, 10) != nil {
+		t.Error("no store has become one")
+	}
+}
+
 // A job that cannot be encoded as JSON is refused before anything is executed.
 func TestAJobThatIsNotJSON(t *testing.T) {
 	env := rondotest.New(t, pushing.Bind(func(ctx *orchestration.Context, _ push) (string, error) {

@@ -36,13 +36,13 @@ type Access struct {
 
 // OpenAccess reads an access file. The error lists all its problems.
 func OpenAccess(path string, log *slog.Logger) (*Access, error) {
-	return openAccess(path, log, time.Now)
+	return openAccess(path, log, time.Now, sinceNow())
 }
 
-func openAccess(path string, log *slog.Logger, now func() time.Time) (*Access, error) {
+func openAccess(path string, log *slog.Logger, now func() time.Time, elapsed func() time.Duration) (*Access, error) {
 	file, err := keep("the access file "+path, []string{path}, func(data [][]byte) (*callers, error) {
 		return readCallers(data[0])
-	}, log, now)
+	}, log, elapsed)
 	if err != nil {
 		return nil, err
 	}

@@ -28,8 +28,9 @@ func hash(token string) string {
 
 // manual is a clock that goes when it is told to.
 type manual struct {
-	mu sync.Mutex
-	at time.Time
+	mu     sync.Mutex
+	at     time.Time
+	passed time.Duration
 }
 
 func newManual() *manual { return &manual{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
@@ -43,7 +44,20 @@ func (m *manual) now() time.Time {
 func (m *manual) pass(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.at, m.passed = m.at.Add(d), m.passed+d
+}
+
+// leap sets the wall clock, while no time passes.
+func (m *manual) leap(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.at = m.at.Add(d)
+}
+
+func (m *manual) elapsed() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.passed
 }
 
 // said keeps the log.
@@ -287,7 +301,7 @@ func TestFilesThatAreNone(t *testing.T) {
 func TestAnAccessFileIsReadAgainWhenItChanges(t *testing.T) {
 	clock, log := newManual(), &said{}
 	path := file(t, filepath.Join(t.TempDir(), "access.yaml"), shopFile())
-	a, err := openAccess(path, log.logger(), clock.now)
+	a, err := openAccess(path, log.logger(), clock.now, clock.elapsed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +340,13 @@ func TestAnAccessFileIsReadAgainWhenItChanges(t *testing.T) {
 	clock.pass(readEvery)
 	knows(shopToken, true)
 	knows(newToken, false)
-	if got := strings.Count(log.String(), "read again"); got != 2 {
+
+	// A wall clock that is set back does not keep a token valid.
+	clock.leap(-time.Hour)
+	file(t, path, fresh)
+	clock.pass(readEvery)
+	knows(shopToken, false)
+	if got := strings.Count(log.String(), "read again"); got != 3 {
 		t.Errorf("%d changes were logged: %s", got, log)
 	}
 }
@@ -334,7 +354,7 @@ func TestAnAccessFileIsReadAgainWhenItChanges(t *testing.T) {
 func TestManyAskWhileAFileChanges(t *testing.T) {
 	clock := newManual()
 	path := file(t, filepath.Join(t.TempDir(), "access.yaml"), shopFile())
-	a, err := openAccess(path, nil, clock.now)
+	a, err := openAccess(path, nil, clock.now, clock.elapsed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -273,7 +273,8 @@ func TestOtherMachinesAreNotLetInUnasked(t *testing.T) {
 func TestTooManyRequestsAreToldWhenToComeAgain(t *testing.T) {
 	clock := newManual()
 	access, err := openAccess(file(t, filepath.Join(t.TempDir(), "access.yaml"),
-		strings.Replace(mayOnly(), "allow: [{queues: [other", "rate: 0.5, allow: [{queues: [other", 1)), nil, clock.now)
+		strings.Replace(mayOnly(), "allow: [{queues: [other", "rate: 0.5, allow: [{queues: [other", 1)), nil, clock.now,
+		clock.elapsed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,11 +411,12 @@ func newSecured(t *testing.T, accessText string, store jobs.Store) *secured {
 		Certificate: file(t, filepath.Join(dir, "tls.crt"), certPEM), Key: file(t, filepath.Join(dir, "tls.key"),
 			keyPEM), ClientCA: file(t, filepath.Join(dir, "ca.crt"), x.ca.pem),
 	}
-	access, err := openAccess(file(t, filepath.Join(dir, "access.yaml"), accessText), x.log.logger(), clock.now)
+	access, err := openAccess(file(t, filepath.Join(dir, "access.yaml"), accessText), x.log.logger(), clock.now,
+		clock.elapsed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newTLS(x.files, access, x.log.logger(), clock.now)
+	c, err := newTLS(x.files, access, x.log.logger(), clock.now, clock.elapsed)
 	if err != nil {
 		t.Fatal(err)
 	}

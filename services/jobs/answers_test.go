@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -179,7 +180,7 @@ func TestAnAbandonedPopHoldsNothing(t *testing.T) {
 	ctx, gone := context.WithCancel(t.Context())
 	h := s.answers.of(nil)
 	gone()
-	if _, err := s.operations.gathered(ctx, "q", jobs.Pop{Count: 1}, h); err == nil {
+	if _, err := s.operations.gathered(ctx, "q", jobs.Pop{Count: 1}, h, nil); err == nil {
 		t.Fatal("a pop whose client has gone has a result")
 	}
 	h.release()
@@ -189,5 +190,65 @@ func TestAnAbandonedPopHoldsNothing(t *testing.T) {
 	s.operations.line.wait(time.Hour)
 	if s.answers.held.free != answerBytes {
 		t.Errorf("%d bytes are free; want %d", s.answers.held.free, answerBytes)
+	}
+}
+
+// entered is a store whose operations tell that they have begun, and end when the test lets them.
+type entered struct {
+	endless
+	in chan struct{}
+}
+
+func (s entered) Do(ctx context.Context, name string, ops ...jobs.Operation) ([]jobs.Result, error) {
+	s.in <- struct{}{}
+	return s.endless.Do(ctx, name, ops...)
+}
+
+// free is how much of the memory for bodies is free.
+func (m *memory) free() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.small.free + m.large.free
+}
+
+// TestAnAbandonedPushHoldsItsBody: pushes whose clients have gone hold their bodies as long as the
+// database may need them: one in flight, and one that waits behind it.
+func TestAnAbandonedPushHoldsItsBody(t *testing.T) {
+	store := entered{endless{begin: make(chan struct{})}, make(chan struct{}, 2)}
+	s, err := New(store, Config{Address: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	all := s.bodies.memory.free()
+	body := `{"item": ` + string(largeJob) + `}`
+	ctx, gone := context.WithCancel(t.Context())
+	var requests sync.WaitGroup
+	send := func() {
+		r := httptest.NewRequest("POST", "/queue/q/push", strings.NewReader(body)).WithContext(ctx)
+		r.Host, r.RemoteAddr = "127.0.0.1", "127.0.0.1:1"
+		requests.Go(func() { s.Handler().ServeHTTP(httptest.NewRecorder(), r) })
+	}
+	send()
+	<-store.in
+	send()
+	for { // it waits in the line
+		s.operations.line.mu.Lock()
+		n := len(s.operations.line.queues["q"].waiting)
+		s.operations.line.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		runtime.Gosched()
+	}
+	gone()
+	requests.Wait()
+	if is, most := s.bodies.memory.free(), all-2*int64(len(body)); is > most {
+		t.Errorf("%d bytes are free while the database has two pushes; want %d at most", is, most)
+	}
+	close(store.begin)
+	s.operations.line.wait(time.Hour)
+	if is := s.bodies.memory.free(); is != all {
+		t.Errorf("at the end, %d bytes are free; want %d", is, all)
 	}
 }

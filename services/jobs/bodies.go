@@ -9,12 +9,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
 
-// bodies reads the bodies of requests. All that are in memory at the same time have a common limit;
-// release frees the part of a request.
+// bodies reads the bodies of requests. All that are in memory at the same time have a common limit.
 type bodies struct {
 	max    int64 // of one body, in bytes
 	memory *memory
@@ -87,13 +87,14 @@ func (b *bodies) readAll(c *call) ([]byte, error) {
 		most = c.ContentLength + 1 // the end needs a byte of room
 	}
 	from, data := http.MaxBytesReader(nil, c.Body, b.max), []byte(nil)
+	c.body.memory, c.body.caller = b.memory, c.caller
 	for {
 		if len(data) == cap(data) {
 			size := min(max(firstRead, 2*int64(cap(data))), most)
-			if !b.memory.grow(c.caller, c.held, size) {
+			if !b.memory.grow(c.caller, c.body.bytes, size) {
 				return nil, errNoMemory
 			}
-			c.held = size
+			c.body.bytes = size
 			data = append(make([]byte, 0, size), data...)
 		}
 		n, err := from.Read(data[len(data):cap(data)])
@@ -107,5 +108,25 @@ func (b *bodies) readAll(c *call) ([]byte, error) {
 	}
 }
 
-// release frees the memory that the body of a request has.
-func (b *bodies) release(c *call) { b.memory.release(c.caller, c.held) }
+// heldBody is the memory that the body of a request has. The request holds it, and each of its
+// operations until it is over, which may be after the request: see [gatherer.do].
+type heldBody struct {
+	memory     *memory // nil: no body was read
+	caller     *Caller
+	bytes      int64
+	operations atomic.Int32
+}
+
+// keep holds the memory for an operation, too. Both methods accept nil.
+func (h *heldBody) keep() {
+	if h != nil {
+		h.operations.Add(1)
+	}
+}
+
+// release ends a hold, and frees the memory if it was the last one.
+func (h *heldBody) release() {
+	if h != nil && h.operations.Add(-1) < 0 && h.memory != nil {
+		h.memory.release(h.caller, h.bytes)
+	}
+}

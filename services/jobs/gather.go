@@ -56,6 +56,7 @@ type waiting struct {
 	ctx    context.Context
 	op     jobs.Operation
 	answer *heldAnswer // nil: the result is not held
+	body   *heldBody   // nil: the data of the operation is not held
 	bytes  int
 	items  int
 	result jobs.Result
@@ -68,9 +69,13 @@ func newGatherer(store jobs.Store, timeout time.Duration, parallel int) *gathere
 		queues: make(map[string]*line)}
 }
 
-// do waits for the turn of an operation, and then for the result.
-func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation, a *heldAnswer) (jobs.Result, error) {
-	w := &waiting{ctx: ctx, op: op, answer: a, bytes: sizeOf(op), items: jobsOf(op), done: make(chan struct{})}
+// do waits for the turn of an operation, and then for the result. If the context ends before, the
+// operation may still hold its data.
+func (g *gatherer) do(ctx context.Context, name string, op jobs.Operation, a *heldAnswer,
+	b *heldBody) (jobs.Result, error) {
+	w := &waiting{ctx: ctx, op: op, answer: a, body: b, bytes: sizeOf(op), items: jobsOf(op),
+		done: make(chan struct{})}
+	b.keep()
 	g.mu.Lock()
 	l, busy := g.queues[name]
 	if !busy {
@@ -154,7 +159,7 @@ func (g *gatherer) next(name string, l *line) (batch []*waiting) {
 	for len(l.waiting) > 0 && len(batch) < gatherMost {
 		w := l.waiting[0]
 		if w.err = w.ready(); w.err != nil {
-			close(w.done)
+			w.over()
 			l.waiting = l.waiting[1:]
 			continue
 		}
@@ -197,6 +202,12 @@ func within(p jobs.Pop, bytes int) jobs.Pop {
 		p.Count = min(p.Count, max(1, bytes/DefaultMaxJob))
 	}
 	return p
+}
+
+// over ends the operation, and what it holds of the memory of bodies.
+func (w *waiting) over() {
+	w.body.release()
+	close(w.done)
 }
 
 // hold has the answer hold the jobs that were popped.
@@ -247,7 +258,7 @@ func (g *gatherer) together(name string, batch []*waiting) {
 			w.result = results[n]
 			w.hold()
 		}
-		close(w.done)
+		w.over()
 	}
 }
 

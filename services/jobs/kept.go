@@ -26,20 +26,28 @@ type kept[T any] struct {
 	paths []string
 	make  func(data [][]byte) (T, error)
 	log   *slog.Logger
-	now   func() time.Time
+	// elapsed is the time since a moment. It is not that of the wall clock, which may be set back.
+	elapsed func() time.Duration
 
 	is   atomic.Pointer[T]
-	next atomic.Int64 // when they are read again, in nanoseconds since 1970
+	next atomic.Int64 // the elapsed time at which they are read again
 
 	mu    sync.Mutex // held during a read
 	tried [][]byte   // their contents at the last read, or nil
 	said  string     // the last error that was logged
 }
 
+// sinceNow returns the time that has elapsed since the call, whatever happens to the wall clock.
+func sinceNow() func() time.Duration {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
+}
+
 // keep reads files for the first time. log may be nil.
 func keep[T any](what string, paths []string, make func([][]byte) (T, error), log *slog.Logger,
-	now func() time.Time) (*kept[T], error) {
-	k := &kept[T]{what: what, paths: paths, make: make, log: cmp.Or(log, slog.New(slog.DiscardHandler)), now: now}
+	elapsed func() time.Duration) (*kept[T], error) {
+	k := &kept[T]{what: what, paths: paths, make: make, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
+		elapsed: elapsed}
 	data, err := k.read()
 	if err != nil {
 		return nil, err
@@ -50,7 +58,7 @@ func keep[T any](what string, paths []string, make func([][]byte) (T, error), lo
 	}
 	k.tried = data
 	k.is.Store(&is)
-	k.next.Store(now().Add(readEvery).UnixNano())
+	k.next.Store(int64(elapsed() + readEvery))
 	return k, nil
 }
 
@@ -71,9 +79,9 @@ func (k *kept[T]) read() (data [][]byte, err error) {
 
 // get returns the value of the files as they are, or as they were a second ago.
 func (k *kept[T]) get() T {
-	if now := k.now(); now.UnixNano() >= k.next.Load() && k.mu.TryLock() {
+	if now := k.elapsed(); int64(now) >= k.next.Load() && k.mu.TryLock() {
 		k.look()
-		k.next.Store(now.Add(readEvery).UnixNano())
+		k.next.Store(int64(now + readEvery))
 		k.mu.Unlock()
 	}
 	return *k.is.Load()

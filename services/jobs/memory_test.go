@@ -102,7 +102,7 @@ func TestACallerLeavesMemoryToOthers(t *testing.T) {
 	for _, s := range all {
 		s.out.Close()
 		<-s.read
-		b.release(s.call)
+		s.call.body.release()
 	}
 	b.sends(t, "ann", DefaultMaxBody).whole(DefaultMaxBody)
 	if n := len(b.memory.small.of); n != 1 {

@@ -23,10 +23,10 @@ type operations struct {
 
 // gathered does an operation, together with others of the same queue that arrive at the same time.
 // The error is the store's; the reason for a refusal is in the result. The answer holds the jobs of
-// a pop, unless it is nil.
-func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operation,
-	a *heldAnswer) (jobs.Result, error) {
-	r, err := o.line.do(ctx, queue, op, a)
+// a pop, and the operation the body, unless they are nil.
+func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operation, a *heldAnswer,
+	b *heldBody) (jobs.Result, error) {
+	r, err := o.line.do(ctx, queue, op, a, b)
 	if err == nil {
 		countJobs(o.metrics, op, r)
 	}
@@ -36,7 +36,7 @@ func (o *operations) gathered(ctx context.Context, queue string, op jobs.Operati
 // do does an operation for a request. The error is that of the store, or the reason for the
 // refusal.
 func (o *operations) do(c *call, op jobs.Operation) (jobs.Result, error) {
-	r, err := o.gathered(c.Context(), c.queue, op, c.answer)
+	r, err := o.gathered(c.Context(), c.queue, op, c.answer, &c.body)
 	if err == nil {
 		err = r.Refused
 	}

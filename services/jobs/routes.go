@@ -2,6 +2,7 @@ package jobserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -88,7 +89,7 @@ type call struct {
 	queue  string
 	caller *Caller // nil without access control
 	span   trace.Span
-	held   int64 // bytes of memory that its body holds
+	body   heldBody
 	answer *heldAnswer
 	// control sets deadlines of the connection.
 	control *http.ResponseController
@@ -154,10 +155,15 @@ func (s *Server) handle(r route) http.Handler {
 				semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path),
 				semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
+		if req.Method == http.MethodGet { // other methods change queues, in transactions with that limit
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.config.Timeout)
+			defer cancel()
+		}
 		c.Request = req.WithContext(ctx)
 		c.answer = s.answers.of(nil)
 		defer func() {
-			s.bodies.release(c)
+			c.body.release()
 			c.answer.release()
 		}()
 		a, err := s.safely(r, c)
@@ -254,9 +260,8 @@ func (c *call) may(r Permission, name string) bool { return c.caller == nil || c
 func (s *Server) refuse(c *call, err error) answer {
 	p := problemOf(err, s.config.Now())
 	if p.Status >= 500 && p.Status != http.StatusInsufficientStorage {
-		s.config.Logger.ErrorContext(c.Context(), "a request to a queue has failed", "method", c.Method, "path",
-			c.URL.EscapedPath(), "request_id", c.id, "error", err)
 		c.span.RecordError(err)
+		s.logFailure(c, p, err)
 	}
 	told := *p
 	told.RequestID, told.Instance = c.id, c.URL.EscapedPath()
@@ -265,6 +270,22 @@ func (s *Server) refuse(c *call, err error) answer {
 		header[name] = value
 	}
 	return answer{status: p.Status, body: told, header: header}
+}
+
+// logFailure logs that a request has failed. Of those that clients are to retry, thousands may fail
+// in a second, because the database is away or there is no memory: one a minute is logged.
+func (s *Server) logFailure(c *call, p *problem, err error) {
+	if p.Status != http.StatusServiceUnavailable {
+		s.config.Logger.ErrorContext(c.Context(), "a request to a queue has failed", "method", c.Method, "path",
+			c.URL.EscapedPath(), "request_id", c.id, "error", err)
+		return
+	}
+	s.unavailable.Add(1)
+	s.unavailableLog.Do(func() {
+		s.config.Logger.WarnContext(c.Context(), "requests to queues have failed; their clients are to retry",
+			"requests", s.unavailable.Swap(0), "method", c.Method, "path", c.URL.EscapedPath(), "request_id", c.id,
+			"error", err)
+	})
 }
 
 // requestID is the id that the client has set, if a log may have it, or a new one.

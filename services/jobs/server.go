@@ -27,11 +27,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/telemetry"
@@ -100,6 +102,9 @@ type Server struct {
 	listen     net.Listener
 	end        context.CancelFunc // begins the shutdown
 	endWithin  time.Duration
+
+	unavailable    atomic.Int64 // answers 503 since the last one that was logged
+	unavailableLog rate.Sometimes
 }
 
 // New starts to listen. It answers no request before Run.
@@ -121,7 +126,7 @@ func New(store jobs.Store, c Config) (*Server, error) {
 	ending, end := context.WithCancel(context.Background())
 	within := min(endWithin, c.ShutdownTimeout/2)
 	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody, within/4),
-		answers: newAnswers(), end: end, endWithin: within,
+		answers: newAnswers(), end: end, endWithin: within, unavailableLog: rate.Sometimes{Interval: warnEvery},
 		ids: idSource{c.Random}, texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
 	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), make(chan struct{}, listsAtOnce),
 		c.Metrics.Jobs(), c.Now, c.Timeout}
@@ -182,7 +187,7 @@ func (s *Server) URL() string {
 // Do does an operation, together with others of the same queue that arrive at the same time. The
 // error is the store's; the reason for a refusal is in the result.
 func (s *Server) Do(ctx context.Context, queue string, op jobs.Operation) (jobs.Result, error) {
-	return s.operations.gathered(ctx, queue, op, nil)
+	return s.operations.gathered(ctx, queue, op, nil, nil)
 }
 
 // Run serves until the context ends. Requests in progress then get 10 seconds to complete, or half

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
@@ -83,8 +82,12 @@ type StarterCounts struct {
 //   - No orchestrator knows the orchestration: see [StarterConfig].Knows.
 //   - The broker does not store the starts: they are returned with a delay, a second at first and
 //     half a minute at last, and this process pops nothing until the delay is over and there is a
-//     connection. So an outage costs a job few of its max_attempts, and another process that does
-//     reach the broker continues.
+//     connection. That does not count as an attempt, and another process that does reach the broker
+//     continues.
+//   - The broker refuses starts because of a setting: see [broker.ErrMisconfigured]. They are
+//     returned with a delay of half a minute, which does not count as an attempt, and those behind
+//     them proceed. If the broker refuses all of a batch, this process pops the next one of the
+//     queue after three seconds. A warning each minute names the setting.
 //   - A job can never be started, because it is too large, or the broker or the engine refuses
 //     its start: it is returned alone, with the reason, while the others of its batch are started.
 //     With max_attempts it is dead after so many. Without, it is ready again after a second, and
@@ -106,6 +109,7 @@ type Starter struct {
 	look   signal.Signal // has a value when the Starter is to look at once
 	slots  chan struct{}
 	counts struct{ started, returned, died, failed atomic.Int64 }
+	warns  rate.Sometimes // about settings of the broker
 
 	mu      sync.Mutex
 	queues  map[string]*starting
@@ -136,13 +140,18 @@ const (
 	// startTTL is the time of the locks.
 	startTTL = jobs.DefaultTTL
 	// shortWait and longWait bound the delays after failures of the broker or the database,
-	// longestWait those of jobs that can never be started.
-	shortWait   = time.Second
-	longWait    = 30 * time.Second
-	longestWait = 10 * time.Minute
+	// longestWait those of jobs that can never be started. longWait is the delay of those that a
+	// setting of the broker prevents, and preventedWait, after a batch of only such jobs, that of
+	// the next one of the queue. It is much less, because that may have other jobs.
+	shortWait     = time.Second
+	longWait      = 30 * time.Second
+	preventedWait = 3 * time.Second
+	longestWait   = 10 * time.Minute
 	// operationFor bounds one transaction, endFor one that is in flight, or begins, when the
 	// Starter ends.
 	operationFor, endFor = 10 * time.Second, 3 * time.Second
+	// warnEvery bounds the warnings about what repeats itself.
+	warnEvery = time.Minute
 )
 
 // AttributeQueue is the attribute by which the instances of a queue are found: its value is the
@@ -171,6 +180,7 @@ func NewStarter(store jobs.Store, broker StartBroker, c StarterConfig) *Starter 
 	return &Starter{
 		store: Counted(store, c.Metrics), broker: broker, config: c, log: c.Logger, look: signal.New(),
 		slots: make(chan struct{}, queuesAtOnce), queues: make(map[string]*starting),
+		warns: rate.Sometimes{Interval: warnEvery},
 	}
 }
 
@@ -369,7 +379,7 @@ func (s *Starter) work(ctx context.Context, name string, mode jobs.Mode, q *star
 			s.lookSoon()
 			count = 0
 		}
-		if ctx.Err() != nil || !s.ready() {
+		if ctx.Err() != nil || !s.ready() || before != nil && before.prevented {
 			count = 0
 		}
 		next, err := s.change(ctx, name, mode, before, count)
@@ -377,7 +387,7 @@ func (s *Starter) work(ctx context.Context, name string, mode jobs.Mode, q *star
 			s.broken(name, q, err)
 			return
 		}
-		s.worked(q)
+		s.worked(q, before)
 		if next == nil {
 			return
 		}
@@ -398,6 +408,8 @@ type batch struct {
 	// end is the operation that ends the lock, and started the number of started jobs.
 	end     jobs.Operation
 	started int
+	// prevented says that a setting of the broker prevents the starts of all its jobs.
+	prevented bool
 }
 
 // allowed is the number of jobs that the rate allows now. If it is none, the Starter looks again
@@ -437,11 +449,13 @@ func growing(failures int, most time.Duration) time.Duration {
 	return backoff.Backoff{First: shortWait, Most: most}.After(failures)
 }
 
-// worked notes that the database has answered.
-func (s *Starter) worked(q *starting) {
+// worked notes that the database has answered, and ended a batch if there was one.
+func (s *Starter) worked(q *starting, before *batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q.failed = 0
+	if q.failed = 0; before != nil && before.prevented {
+		q.notTill = time.Now().Add(preventedWait)
+	}
 }
 
 // change ends the lock of a batch, if there is one, and pops further jobs, if count allows some,
@@ -452,11 +466,7 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 		operations = append(operations, before.end)
 	}
 	if count == 0 {
-		results, err := s.do(ctx, name, operations...)
-		if err == nil && before != nil {
-			s.ended(name, before, results[0])
-		}
-		return nil, err
+		return nil, s.finish(ctx, name, before, false, operations...)
 	}
 	var b [8]byte
 	rand.Read(b[:]) // it never fails
@@ -465,14 +475,12 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 	results, err := s.once(ctx, name, append(operations, pop)...)
 	if err != nil { // its outcome may be unknown
 		undo := append(operations,
-			jobs.Return{LockID: lock, Reason: "the database did not say whether it was handed out"})
-		if results, e := s.do(ctx, name, undo...); e == nil && before != nil {
-			s.ended(name, before, results[0])
-		}
+			jobs.Return{LockID: lock, Uncounted: true, Reason: "the database did not say whether it was handed out"})
+		_ = s.finish(ctx, name, before, true, undo...) // the caller gets the first error
 		return nil, err
 	}
 	if before != nil {
-		s.ended(name, before, results[0])
+		s.ended(name, before, results[0], false)
 	}
 	r := results[len(results)-1]
 	var locked *jobs.LockedError
@@ -486,9 +494,11 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 }
 
 // ended notes the end of a batch's lock. That it was over already does no harm: its jobs are
-// popped again, and the engine finds that they were started.
-func (s *Starter) ended(name string, b *batch, r jobs.Result) {
-	if r.Refused != nil {
+// popped again, and the engine finds that they were started. In doubt, a transaction whose answer
+// was lost has ended it.
+func (s *Starter) ended(name string, b *batch, r jobs.Result, doubt bool) {
+	done := doubt && (errors.Is(r.Refused, jobs.ErrNoLock) || errors.Is(r.Refused, jobs.ErrWrongLock))
+	if r.Refused != nil && !done {
 		s.log.Info("queues: a lock was over before its items were acknowledged; they come again", "queue", name,
 			"error", r.Refused)
 		return
@@ -512,15 +522,19 @@ func (s *Starter) once(ctx context.Context, name string, operations ...jobs.Oper
 	return s.store.Do(whole, name, operations...)
 }
 
-// do does operations that may be done twice, and retries if the database fails.
-func (s *Starter) do(ctx context.Context, name string,
-	operations ...jobs.Operation) (results []jobs.Result, err error) {
+// finish does operations that may be done twice, the first of which ends the lock of a batch if
+// there is one, and retries if the database fails. In doubt, they may have been done before.
+func (s *Starter) finish(ctx context.Context, name string, b *batch, doubt bool, operations ...jobs.Operation) error {
 	if len(operations) == 0 {
-		return nil, nil
+		return nil
 	}
 	for try := 0; ; try++ {
-		if results, err = s.once(ctx, name, operations...); err == nil || try == 2 || ctx.Err() != nil {
-			return results, err
+		results, err := s.once(ctx, name, operations...)
+		if err == nil && b != nil {
+			s.ended(name, b, results[0], doubt || try > 0)
+		}
+		if err == nil || try == 2 || ctx.Err() != nil {
+			return err
 		}
 		select {
 		case <-time.After(growing(try, longWait) / 10):
@@ -533,10 +547,8 @@ func (s *Starter) do(ctx context.Context, name string,
 // has ended it already.
 func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	if b.Start == nil { // the queue is to start nothing any more
-		b.end = jobs.Return{LockID: b.lock, Reason: "the queue starts nothing any more"}
-		if results, err := s.do(ctx, name, b.end); err == nil {
-			s.ended(name, b, results[0])
-		}
+		b.end = jobs.Return{LockID: b.lock, Uncounted: true, Reason: "the queue starts nothing any more"}
+		_ = s.finish(ctx, name, b, false, b.end) // otherwise the lock expires
 		return false
 	}
 	var wires []events.Wire
@@ -571,27 +583,18 @@ func (s *Starter) start(ctx context.Context, name string, b *batch) bool {
 	s.outage = 0
 	s.mu.Unlock()
 	b.started, b.end = len(b.items)-len(bad), jobs.Acknowledge{LockID: b.lock}
-	if len(bad) > 0 {
+	switch waits := prevented(refused); {
+	case waits != nil:
+		b.end = s.later(name, b, bad, waits)
+	case len(bad) > 0:
 		b.end = s.never(name, b, bad, why)
 	}
 	return true
 }
 
-// never returns the operation that ends a lock of which some jobs cannot be started.
-func (s *Starter) never(name string, b *batch, bad []jobs.Job, why error) jobs.Return {
-	r := jobs.Return{LockID: b.lock, Reason: fmt.Sprintf("orchestration %q cannot be started with it: %v",
-		b.Start.Orchestration, why), Delay: longestWait}
-	for _, item := range bad {
-		r.Only = append(r.Only, item.ID)
-		r.Delay = min(r.Delay, growing(item.Attempts-1, longestWait))
-	}
-	s.log.Warn("queues: items cannot be started", "queue", name, "items", len(bad), "after", r.Delay, "error", why)
-	return r
-}
-
 // release returns the jobs whose starts the broker has not stored.
 func (s *Starter) release(ctx context.Context, name string, b *batch, why error) {
-	r := jobs.Return{LockID: b.lock, Reason: "the broker did not take the start: " + why.Error()}
+	r := jobs.Return{LockID: b.lock, Uncounted: true, Reason: "the broker did not take the start: " + why.Error()}
 	if ctx.Err() != nil {
 		r.Reason = "the orchestrator that was to start it has ended"
 	} else {
@@ -604,13 +607,10 @@ func (s *Starter) release(ctx context.Context, name string, b *batch, why error)
 		s.log.Warn("queues: instances could not be started; trying again", "queue", name, "items", len(b.items),
 			"after", r.Delay, "error", why)
 	}
-	results, err := s.do(ctx, name, r)
-	if err != nil {
+	if err := s.finish(ctx, name, b, false, r); err != nil {
 		s.log.Warn("queues: items could not be returned; they come again when their lock has expired", "queue", name,
 			"items", len(b.items), "error", err)
-		return
 	}
-	s.ended(name, b, results[0])
 }
 
 // publish publishes starts within the patience, or within the grace after the context has ended.

@@ -132,7 +132,9 @@ func begin(t *testing.T, store jobs.Store, b jobserver.StartBroker,
 	if c.Every == 0 {
 		c.Every = 2 * time.Millisecond
 	}
-	c.Logger = silence
+	if c.Logger == nil {
+		c.Logger = silence
+	}
 	s = jobserver.NewStarter(store, b, c)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)

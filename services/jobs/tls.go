@@ -20,17 +20,18 @@ type TLSFiles struct {
 // NewTLS returns the configuration for [Config.TLS]. If the access file has no tokens, or there is
 // none, a client without a certificate of the authority cannot connect.
 func NewTLS(f TLSFiles, access *Access, log *slog.Logger) (*tls.Config, error) {
-	return newTLS(f, access, log, time.Now)
+	return newTLS(f, access, log, time.Now, sinceNow())
 }
 
-func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time) (*tls.Config, error) {
+func newTLS(f TLSFiles, access *Access, log *slog.Logger, now func() time.Time,
+	elapsed func() time.Duration) (*tls.Config, error) {
 	paths := []string{f.Certificate, f.Key}
 	if f.ClientCA != "" {
 		paths = append(paths, f.ClientCA)
 	}
 	files, err := keep("the certificates of the queues' server", paths, func(data [][]byte) (*tls.Config, error) {
 		return tlsOf(data, now)
-	}, log, now)
+	}, log, elapsed)
 	if err != nil {
 		return nil, err
 	}

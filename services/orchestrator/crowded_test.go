@@ -1,7 +1,10 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,9 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/outbox"
 )
 
 // nackedHold notes negative acknowledgements.
@@ -190,3 +196,66 @@ type countedNaks struct {
 }
 
 func (h countedNaks) Nak(time.Duration) { h.n.Add(1) }
+
+// refusing is a broker that refuses all messages for a reason.
+type refusing struct {
+	Broker
+	reason error
+	dead   chan broker.Cause
+}
+
+func (r refusing) Publish(_ context.Context, all ...events.Wire) error {
+	e := &broker.Refused{Messages: all}
+	for range all {
+		e.Reasons = append(e.Reasons, r.reason)
+	}
+	return e
+}
+
+func (r refusing) StoreDeadLetter(_ context.Context, _ broker.Delivery, why broker.Cause) error {
+	r.dead <- why
+	return nil
+}
+
+// TestAStartOfAScheduleThatIsRefused: what NATS will never store is dead-lettered with the reason,
+// and what a setting prevents is redelivered, with one warning a minute.
+func TestAStartOfAScheduleThatIsRefused(t *testing.T) {
+	for _, x := range []struct {
+		reason error
+		how    string
+	}{
+		{errors.New("nats: maximum payload exceeded"), "ack"},
+		{fmt.Errorf("%w: no permission", broker.ErrMisconfigured), "nak 1s"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			b, background := refusing{reason: x.reason, dead: make(chan broker.Cause, 2)}, newBackground()
+			defer background.end()
+			l := slog.New(slog.NewTextHandler(&log, nil))
+			s := &scheduled{broker: b, prefix: "rondo", background: background, log: l,
+				refusals: rate.Sometimes{Interval: outbox.RefusedEvery},
+				dead:     &deadLetters{broker: b, background: background, now: time.Now, log: l}}
+			how := make(chan string, 2)
+			for range 2 {
+				s.startEach(broker.Delivery{Subject: "rondo.start.o.i", StoredAt: time.Now(), Hold: settled{how: how}},
+					events.Message{Instance: "i", Content: &events.Start{Orchestration: "o"}})
+				if got := <-how; got != x.how {
+					t.Errorf("%v: %s", x.reason, got)
+				}
+			}
+			synctest.Wait()
+			warnings, dead := 2, 2 // one for each dead letter
+			if x.how != "ack" {
+				warnings, dead = 1, 0
+			}
+			if n := strings.Count(log.String(), "WARN"); n != warnings || len(b.dead) != dead {
+				t.Errorf("%v: %d dead letters, and %d warnings: %s", x.reason, len(b.dead), n, &log)
+			}
+			if len(b.dead) > 0 {
+				if why := <-b.dead; why.Reason != "refused" || why.Detail != x.reason.Error() {
+					t.Errorf("%+v", why)
+				}
+			}
+		})
+	}
+}

@@ -164,8 +164,9 @@ func (o *Orchestrator) newPipeline() {
 	o.quarantine = newQuarantine(o.broker, c.StuckAfter, texts, o.background, o.log)
 	o.receiver = &receiver{prefix: prefix, ackWait: o.broker.InboxAckWait(), quarantineAfter: c.QuarantineAfter,
 		arrivals: arrivals, quarantine: o.quarantine, returned: returned, dead: dead, crowded: o.broker.Crowded,
-		schedules: &scheduled{broker: o.broker, prefix: prefix, dead: dead, background: o.background, log: o.log},
-		metrics:   c.Metrics.Messages()}
+		schedules: &scheduled{broker: o.broker, prefix: prefix, dead: dead, background: o.background, log: o.log,
+			refusals: rate.Sometimes{Interval: outbox.RefusedEvery}},
+		metrics: c.Metrics.Messages()}
 	rounds := &roundMetrics{metrics: c.Metrics, background: o.background}
 	o.deciders = newDeciders(deciderConfig{concurrency: c.RoundConcurrency, runawayAfter: c.RunawayAfter,
 		stuckAfter: c.StuckAfter, prefix: prefix, now: o.mayDecide, cpu: c.Clocks.CPU,

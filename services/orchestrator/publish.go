@@ -88,6 +88,7 @@ type deadLetters struct {
 // Why messages are dead-lettered before a round has seen them, or after it.
 const (
 	reasonMalformed  = "malformed"
+	reasonRefused    = "refused"
 	reasonUnstorable = "unstorable"
 )
 

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/outbox"
 )
 
 // arrivals are the messages on their way from the broker to the loop.
@@ -187,6 +189,7 @@ type scheduled struct {
 	prefix     string
 	dead       *deadLetters
 	background *background
+	refusals   rate.Sometimes // logs of refusals because of a setting
 	log        *slog.Logger
 }
 
@@ -219,7 +222,13 @@ func (s *scheduled) startEach(d broker.Delivery, m events.Message) {
 		return
 	}
 	s.background.do(func(ctx context.Context) {
-		if err := s.broker.Publish(ctx, w); err != nil {
+		err := s.broker.Publish(ctx, w)
+		var refused *broker.Refused
+		if errors.As(err, &refused) {
+			s.refused(d, refused)
+			return
+		}
+		if err != nil {
 			s.log.Warn("what a schedule starts could not be started; trying again", "instance",
 				m.Instance, "error", err)
 			d.Hold.Nak(time.Second)
@@ -227,4 +236,16 @@ func (s *scheduled) startEach(d broker.Delivery, m events.Message) {
 		}
 		d.Hold.Ack()
 	})
+}
+
+// refused dead-letters a message whose start the broker will never store, for example because it is
+// too large. If a setting prevents it, the message is redelivered until an operator has changed it.
+func (s *scheduled) refused(d broker.Delivery, refused *broker.Refused) {
+	waits, never := refused.Misconfigured()
+	if never != nil {
+		s.dead.store(d, broker.Cause{Reason: reasonRefused, Detail: never.Reasons[0].Error()})
+		return
+	}
+	s.refusals.Do(func() { outbox.LogRefused(s.log, waits) })
+	d.Hold.Nak(refusedPause)
 }

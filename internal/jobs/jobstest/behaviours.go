@@ -156,6 +156,7 @@ func returns() []behaviour {
 			k.counts(2, 0, 0, 0)
 			k.pops(10, "a", "b")
 		}},
+		{"return: an attempt that does not count", uncounted},
 		{"delayed: in the order in which they are due", func(k *check) {
 			k.must(jobs.Push{Jobs: []jobs.NewJob{
 				{Data: quoted("c"), Delay: 3 * time.Second}, {Data: quoted("a"), Delay: time.Second},
@@ -388,6 +389,42 @@ func kill(k *check, data ...string) {
 		if r := k.must(jobs.Return{LockID: "dies", Reason: "because of " + d}); r.Died != 1 || r.Count != 1 {
 			k.Fatalf("%+v", r)
 		}
+	}
+}
+
+// uncounted returns jobs whose attempt does not count: none dies, and each keeps its position, also
+// with a delay, as any job that is returned.
+func uncounted(k *check) {
+	for _, mode := range []jobs.Mode{jobs.Exclusive, jobs.Concurrent} {
+		k.must(jobs.Configure{Settings: jobs.Settings{MaxAttempts: 1, Mode: mode}})
+		k.push(1, "a", "b", "c")
+		for n := range 5 {
+			if r := k.holds("l", 2, "a", "b"); r.Items[0].Attempts != 1 {
+				k.Fatalf("%+v", r.Items)
+			}
+			back := jobs.Return{LockID: "l", Delay: time.Duration(n%2) * time.Second, Uncounted: true, Reason: "away"}
+			if r := k.must(back); r.Count != 2 || r.Died != 0 {
+				k.Fatalf("%+v", r)
+			}
+			k.wait(back.Delay)
+		}
+		r := k.holds("l", 3, "a", "b", "c")
+		ready := r.Items[0].ReadyAt
+		if !ready.Equal(r.Items[0].PushedAt) {
+			k.Fatalf("%+v", r.Items)
+		}
+		// Some of a lock: the others are acknowledged.
+		k.must(jobs.Return{LockID: "l", Delay: time.Second, Uncounted: true, Only: []int64{r.Items[1].ID}})
+		k.push(1, "d")
+		k.wait(time.Second)
+		k.holds("l", 2, "b", "d")
+		if r := k.must(jobs.Return{LockID: "l", Reason: "broken"}); r.Died != 2 {
+			k.Fatalf("%+v", r)
+		}
+		if d := k.dead("b", "d")[0]; d.Attempts != 1 || d.Reason != "broken" {
+			k.Fatalf("%+v", d)
+		}
+		k.must(jobs.Remove{Dead: true, Limit: 10})
 	}
 }
 

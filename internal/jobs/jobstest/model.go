@@ -54,6 +54,8 @@ type modelJob struct {
 	lock   int64
 	at     time.Time // when it is due, or died
 	reason string
+	// returned says that it has had a lock.
+	returned bool
 }
 
 type modelKey struct {
@@ -129,7 +131,7 @@ func (q *modelQueue) do(o jobs.Operation) jobs.Result {
 			return refuse(&jobs.InvalidError{Problem: "the delay"})
 		}
 		return q.end(o.LockID, func(l *jobs.Lock) jobs.Result {
-			n := q.giveBack(l, o.Delay, o.Reason)
+			n := q.giveBack(l, o.Delay, o.Reason, o.Uncounted)
 			q.totals.Returned += int64(n)
 			q.drop(l)
 			return jobs.Result{Count: n, Lock: l}
@@ -369,7 +371,7 @@ func (q *modelQueue) fewer() {
 }
 
 func (q *modelQueue) expire(l *jobs.Lock) {
-	n := q.giveBack(l, 0, "the lock has expired")
+	n := q.giveBack(l, 0, "the lock has expired", false)
 	q.expired += n
 	q.totals.Expired += int64(n)
 	if q.only == l {
@@ -383,14 +385,18 @@ func (q *modelQueue) expire(l *jobs.Lock) {
 	q.changes()
 }
 
-func (q *modelQueue) giveBack(l *jobs.Lock, delay time.Duration, reason string) (n int) {
+func (q *modelQueue) giveBack(l *jobs.Lock, delay time.Duration, reason string, uncounted bool) (n int) {
 	for _, i := range q.items {
 		if i.place != jobs.PlaceLocked || i.lock != l.Number {
 			continue
 		}
 		n++
+		i.returned = true
+		if uncounted {
+			i.Attempts--
+		}
 		switch {
-		case q.settings.MaxAttempts > 0 && i.Attempts >= q.settings.MaxAttempts:
+		case !uncounted && q.settings.MaxAttempts > 0 && i.Attempts >= q.settings.MaxAttempts:
 			i.place, i.at, i.reason = jobs.PlaceDead, q.now, reason
 			q.died++
 			q.totals.Died++
@@ -441,7 +447,7 @@ func (q *modelQueue) settle() {
 			q.dueAt = first(q.dueAt, i.at)
 			continue
 		}
-		if i.place = jobs.PlaceReady; i.Attempts == 0 {
+		if i.place = jobs.PlaceReady; !i.returned {
 			q.last++
 			i.Position, i.ReadyAt = q.last, i.at
 		}

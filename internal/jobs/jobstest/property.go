@@ -236,6 +236,7 @@ func (m *maker) operation() jobs.Operation {
 		if m.IntN(2) == 0 {
 			r.Delay = time.Duration(m.IntN(4)) * 5 * time.Second
 		}
+		r.Uncounted = m.IntN(4) == 0
 		return r
 	case n < 87:
 		return jobs.Extend{LockID: m.lock(), TTL: time.Duration(m.IntN(40)) * time.Second}

@@ -392,16 +392,16 @@ DELETE FROM rondo_jobs WHERE queue = $1 AND place = 2 AND rank IN ($2, $3)
 ----
 UPDATE rondo_jobs SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
 ----
-UPDATE rondo_jobs SET
+UPDATE rondo_jobs SET attempts = attempts - CAST($8 AS INT8),
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
-		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
+		reason = CASE WHEN CAST($8 AS INT8) > 0 OR attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position
 ----
-SELECT id, rank, position, priority, attempts FROM rondo_jobs
+SELECT id, rank, position, priority, attempts > 0 OR reason IS NOT NULL FROM rondo_jobs
 		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
 ----
-UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
+UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 AND reason IS NULL THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3
 ----
 SELECT rank, reason, id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs

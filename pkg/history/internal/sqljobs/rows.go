@@ -70,9 +70,12 @@ func (i *jobWriter) Move(ids []int64, from, to int64) (int, error) {
 }
 
 // GiveBack implements [jobs.Jobs].
-func (i *jobWriter) GiveBack(lock int64, due, now time.Time, maxAttempts int,
-	reason string) (back []jobs.Back, err error) {
-	place, at := jobs.PlaceReady, int64(0)
+func (i *jobWriter) GiveBack(lock int64, due, now time.Time, maxAttempts int, reason string,
+	uncounted bool) (back []jobs.Back, err error) {
+	place, at, fewer := jobs.PlaceReady, int64(0), int64(0)
+	if uncounted {
+		maxAttempts, fewer = 0, 1
+	}
 	if !due.IsZero() {
 		place, at = jobs.PlaceDelayed, due.UnixMicro()
 	}
@@ -83,7 +86,8 @@ func (i *jobWriter) GiveBack(lock int64, due, now time.Time, maxAttempts int,
 		b.Dead = place == jobs.PlaceDead
 		back = append(back, b)
 		return err
-	}, returnJobs, i.queue, lock, int64(place), at, int64(maxAttempts), now.UnixMicro(), sqlrow.Text(reason))
+	}, returnJobs, i.queue, lock, int64(place), at, int64(maxAttempts), now.UnixMicro(), sqlrow.Text(reason),
+		fewer)
 	return back, err
 }
 
@@ -92,7 +96,7 @@ func (i *jobWriter) Due(now time.Time, limit int) (due []jobs.Delayed, next time
 	err = i.query(func(r sqlrow.Row) error {
 		var d jobs.Delayed
 		var at int64
-		err := r.Scan(&d.ID, &at, &d.Position, &d.Priority, &d.Attempts)
+		err := r.Scan(&d.ID, &at, &d.Position, &d.Priority, &d.Returned)
 		d.Due = time.UnixMicro(at).UTC()
 		if len(due) == limit || d.Due.After(now) {
 			if next.IsZero() {

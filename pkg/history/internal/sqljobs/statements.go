@@ -36,17 +36,18 @@ const (
 	moveJobs  = "UPDATE rondo_jobs SET rank = %d WHERE queue = $1 AND place = 2 AND rank = %d AND id"
 	oldestJob = "SELECT ready_at FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position " +
 		">= $3 ORDER BY position LIMIT 1"
-	// Jobs that were popped $5 times are dead.
-	returnJobs = `UPDATE rondo_jobs SET
+	// Jobs that were popped $5 times are dead. Those whose last $8 attempts do not count get a
+	// reason, by which a delayed job without attempts is known as returned.
+	returnJobs = `UPDATE rondo_jobs SET attempts = attempts - CAST($8 AS INT8),
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
-		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
+		reason = CASE WHEN CAST($8 AS INT8) > 0 OR attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position`
 	// The comparison is true of all. It has PostgreSQL follow the key, where it would read all
 	// delayed jobs and sort them as long as it knows nothing of the table.
-	dueJobs = `SELECT id, rank, position, priority, attempts FROM rondo_jobs
+	dueJobs = `SELECT id, rank, position, priority, attempts > 0 OR reason IS NOT NULL FROM rondo_jobs
 		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2`
-	readyJob = `UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
+	readyJob = `UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 AND reason IS NULL THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3`
 	deadJobs = "SELECT rank, reason, " + jobColumns + ` FROM rondo_jobs
 		WHERE queue = $1 AND place = 3 AND (rank, position) > ($2, $3) ORDER BY rank, position LIMIT $4`

@@ -209,7 +209,7 @@ SELECT id, messages FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR 
 ----
 SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
-SELECT id, rank, position, priority, attempts FROM rondo_jobs
+SELECT id, rank, position, priority, attempts > 0 OR reason IS NOT NULL FROM rondo_jobs
 		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
 ----
 SELECT incarnation, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND status NOT IN ('deleting', 'deleted')
@@ -315,16 +315,16 @@ UPDATE rondo_job_locks SET expires_at = $3, returned = $4 WHERE queue = $1 AND l
 ----
 UPDATE rondo_job_queues SET state = $2, starts = $3 WHERE queue = $1
 ----
-UPDATE rondo_jobs SET
+UPDATE rondo_jobs SET attempts = attempts - CAST($8 AS INT8),
 		place = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN 3 ELSE CAST($3 AS INT8) END,
 		rank = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($6 AS INT8) WHEN CAST($3 AS INT8) = 1 THEN CAST($4 AS INT8) ELSE priority END,
-		reason = CASE WHEN attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
+		reason = CASE WHEN CAST($8 AS INT8) > 0 OR attempts >= CAST($5 AS INT8) AND CAST($5 AS INT8) > 0 THEN CAST($7 AS TEXT) ELSE reason END
 		WHERE queue = $1 AND place = 2 AND rank = $2 RETURNING place, priority, position
 ----
 UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, attempts = 0, reason = NULL, ready_at = $5
 		WHERE queue = $1 AND place = 3 AND rank = $2 AND position = $3
 ----
-UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 THEN $5 ELSE ready_at END
+UPDATE rondo_jobs SET place = 0, rank = priority, position = $4, ready_at = CASE WHEN attempts = 0 AND reason IS NULL THEN $5 ELSE ready_at END
 		WHERE queue = $1 AND place = 1 AND rank = $2 AND position = $3
 ----
 UPDATE rondo_jobs SET place = 2, rank = $5, attempts = attempts + 1 WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 AND position <= (SELECT max(position) FROM (
