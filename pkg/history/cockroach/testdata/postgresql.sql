@@ -487,6 +487,14 @@ SELECT key, expires_at FROM rondo_job_keys WHERE queue = $1 ORDER BY expires_at 
 ----
 DELETE FROM rondo_job_keys WHERE queue = $1 AND key = $2
 ----
+SELECT count(*), max(lock_id) FROM (SELECT lock_id FROM rondo_job_locks WHERE queue = $1 ORDER BY lock_id LIMIT $2) AS first
+----
+DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id <= $2
+----
+SELECT count(*), max(key) FROM (SELECT key FROM rondo_job_keys WHERE queue = $1 AND key > $2 ORDER BY key LIMIT $3) AS first
+----
+DELETE FROM rondo_job_keys WHERE queue = $1 AND key > $2 AND key <= $3
+----
 DELETE FROM rondo_job_locks WHERE queue = $1
 ----
 DELETE FROM rondo_job_keys WHERE queue = $1

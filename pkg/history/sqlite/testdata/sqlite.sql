@@ -24,7 +24,11 @@ DELETE FROM rondo_job_keys WHERE queue = $1
 ----
 DELETE FROM rondo_job_keys WHERE queue = $1 AND key = $2
 ----
+DELETE FROM rondo_job_keys WHERE queue = $1 AND key > $2 AND key <= $3
+----
 DELETE FROM rondo_job_locks WHERE queue = $1
+----
+DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id <= $2
 ----
 DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id IN ($2, $3)
 ----
@@ -143,6 +147,10 @@ SELECT count(*) FROM sqlite_schema WHERE name = 'rondo_schema'
 SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FROM rondo_outbox) FROM rondo_executions WHERE status NOT IN ('deleting', 'deleted') AND (shard, instance) NOT IN (SELECT shard, instance FROM rondo_instances WHERE status = 'deleting')
 ----
 SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
+----
+SELECT count(*), max(key) FROM (SELECT key FROM rondo_job_keys WHERE queue = $1 AND key > $2 ORDER BY key LIMIT $3) AS first
+----
+SELECT count(*), max(lock_id) FROM (SELECT lock_id FROM rondo_job_locks WHERE queue = $1 ORDER BY lock_id LIMIT $2) AS first
 ----
 SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event <= ? ORDER BY event
 ----
