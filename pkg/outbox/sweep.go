@@ -137,14 +137,8 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	open := make(map[string]bool) // message ids of work that is waited for
-	for len(ids) > 0 {
-		n := min(len(ids), healPage)
-		known, err := s.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
-			return round.CanRead(row) && !row.Status.Ended()
-		})
-		if err != nil {
-			return nil, err
-		}
+	running := func(_ string, row round.Row) bool { return round.CanRead(row) && !row.Status.Ended() }
+	err := inPortions(ctx, s.Store, ids, running, func(known []round.Known) error {
 		for _, k := range known {
 			outstanding, err := round.Outstanding(k)
 			if k.Row.Status.Ended() || k.Row.Execution == 0 {
@@ -157,7 +151,10 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 				open[k.Instance] = true // the state is unknown: better twice than never
 			}
 		}
-		ids = ids[n:]
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	var out []events.Wire
 	for i, w := range messages {

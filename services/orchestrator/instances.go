@@ -29,6 +29,7 @@ type entry struct {
 	taken     []*item         // of the current round
 	conflicts int             // in a row
 	weight    int64           // about how much memory live takes
+	unread    int64           // the size of a history that had no room when it was to be read
 	place     *list.Element   // in instances.parked; nil: it must not be evicted
 	question  round.Question  // open while the stage is asking
 	former    *round.Former   // the answer to earlier questions; nil if there were none

@@ -348,9 +348,16 @@ func (l *loop) takeLoaded(x *loaded) {
 			l.pause(e, loadAgain)
 		case x.err != nil:
 			l.advance(e)
+		case x.unread[e.id]:
+			e.unread = x.known[i].Row.HistoryBytes
+			l.advance(e)
 		default:
+			e.unread = 0
 			l.hydrate(e, x.known[i])
 			l.advance(e)
+		}
+		if e.stage != ready { // no decider gets it now
+			l.loader.room.release(e)
 		}
 	}
 }
