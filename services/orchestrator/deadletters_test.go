@@ -79,7 +79,8 @@ type deadSystem struct {
 	*loop
 	returned *returned
 	how      chan string
-	begun    func(e *entry) // called when a decider takes it
+	begun    func(e *entry)                 // called when a decider takes it
+	question func(e *entry) *round.Question // of the round that begins; nil: it has none
 	stop     func()
 }
 
@@ -88,7 +89,8 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 	ctx, stop := context.WithCancel(ctx)
 	log, background := slog.New(slog.DiscardHandler), newBackground()
 	calls, jobs, metrics := newCalls(background.lifetime), make(chan *entry), new(telemetry.Metrics)
-	s := &deadSystem{returned: newReturned(), how: make(chan string, 10_000), begun: func(*entry) {}}
+	s := &deadSystem{returned: newReturned(), how: make(chan string, 10_000), begun: func(*entry) {},
+		question: func(*entry) *round.Question { return nil }}
 	held := newHeldMessages(most, 1<<40)
 	s.loop = &loop{config: loopConfig{ackWait: 5 * time.Second, maxInbox: 100}, held: held,
 		table: newInstances(instanceLimits{most: 10, mostBytes: 1 << 20, runawayAfter: time.Minute},
@@ -115,10 +117,13 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 				return
 			case e := <-jobs:
 				s.begun(e)
-				d := &decision{entry: e, turn: round.Turn{Instance: e.id}}
+				d := &decision{entry: e, turn: round.Turn{Instance: e.id, Question: s.question(e)}}
+				receipt := round.Receipt{Verdict: round.Dead, Reason: "mailbox_full"}
+				if d.turn.Question != nil {
+					receipt = round.Receipt{Verdict: round.Again}
+				}
 				for range e.taken {
-					d.turn.Receipts = append(d.turn.Receipts,
-						round.Receipt{Verdict: round.Dead, Reason: "mailbox_full"})
+					d.turn.Receipts = append(d.turn.Receipts, receipt)
 				}
 				select {
 				case s.deciders.done <- d:
