@@ -46,7 +46,11 @@ func (c Clock) Now(ctx context.Context) (time.Time, error) {
 	return c(ctx)
 }
 
-const sweepPage = 100
+// sweepPage bounds the outbox entries of one lease, sweepBytes their size together.
+const (
+	sweepPage  = 100
+	sweepBytes = 16 << 20
+)
 
 // Sweep publishes old outbox entries, and returns their number. Several sweepers may run at once.
 func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
@@ -56,13 +60,13 @@ func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
 			return swept, fmt.Errorf("sweep the outbox: %w", err)
 		}
 		entries, err := s.Store.LeaseOutbox(ctx,
-			history.Lease{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
+			history.Lease{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage, Bytes: sweepBytes})
 		if err != nil {
 			return swept, fmt.Errorf("sweep the outbox: %w", err)
 		}
 		n, err := s.keep(ctx, entries)
 		swept += n
-		if err != nil || len(entries) < sweepPage {
+		if err != nil || len(entries) == 0 { // fewer than a page may be as many as fit
 			return swept, err
 		}
 	}

@@ -213,7 +213,7 @@ ORDER BY i.created_at DESC, i.instance DESC
 ----
 SELECT id FROM rondo_outbox ORDER BY id LIMIT 1
 ----
-SELECT id, messages FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?
+SELECT id, length(messages) FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?
 ----
 SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
@@ -343,6 +343,6 @@ UPDATE rondo_jobs SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SE
 ----
 UPDATE rondo_jobs SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
 ----
-UPDATE rondo_outbox SET leased_until = ? WHERE id = ?
+UPDATE rondo_outbox SET leased_until = ? WHERE id = ? RETURNING messages
 ----
 UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = $3 WHERE id = 1 AND system = CAST($4 AS TEXT) AND beats = $5
