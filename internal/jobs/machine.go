@@ -58,6 +58,10 @@ type Items interface {
 	FindKey(key string, now time.Time) (digest string, count int, found bool, err error)
 	AddKey(key, digest string, count int, until time.Time) error
 	ForgetKeys(now time.Time, limit int) (next time.Time, err error)
+
+	// Forget removes the first locks, and the first keys after one, up to a limit of both together.
+	// It returns their number and the last key; without any, the one given.
+	Forget(after string, limit int) (n int, last string, err error)
 }
 
 // Expected lists the reads of operations.
@@ -137,6 +141,7 @@ const (
 	settleLocks   = 100
 	settleDelayed = 200
 	forgetAtOnce  = 50
+	forgetRows    = 1000
 	// lookAhead is the number of jobs from which a pop reads their sizes before it takes them.
 	lookAhead = 16
 	// expectMost bounds the jobs that are read ahead: their sizes are not known.
@@ -247,6 +252,7 @@ func (p Push) do(m *Machine) (Result, error) {
 	if p.Key != "" {
 		until := m.now.Add(p.KeyFor)
 		m.NextKey = earlier(m.NextKey, until)
+		m.Forgotten = "" // the key may be before that one
 		if err := m.items.AddKey(p.Key, p.Digest, len(p.Jobs), until); err != nil {
 			return Result{}, err
 		}
@@ -602,7 +608,7 @@ func (r Requeue) do(m *Machine) (Result, error) {
 // do implements [Operation].
 func (r Remove) do(m *Machine) (Result, error) {
 	if !r.Dead {
-		if err := m.expireAll(); err != nil {
+		if err := m.expireMany(); err != nil {
 			return Result{}, err
 		}
 	}
@@ -622,37 +628,39 @@ func (r Remove) do(m *Machine) (Result, error) {
 			m.Delayed--
 		case PlaceDead:
 			m.State.Dead--
-		case PlaceLocked: // expireAll has ended all locks
+		case PlaceLocked: // expireMany has ended the locks of ready jobs
 		}
 	}
 	if len(removed) > 0 {
 		m.wrote()
 	}
-	return Result{Count: len(removed)}, nil
+	more := len(removed) == r.Limit || !r.Dead && m.Locks > 0
+	return Result{Count: len(removed), More: more}, nil
 }
 
-// expireAll ends all locks, so that their jobs can be removed. Clients that acknowledge one get
-// [ErrLockExpired].
-func (m *Machine) expireAll() error {
+// expireMany ends locks, so that their jobs can be removed: all, unless that is too much for one
+// transaction. Clients that acknowledge one get [ErrLockExpired].
+func (m *Machine) expireMany() error {
 	if m.Exclusive != nil {
 		err := m.expire(m.Exclusive)
 		m.Lapsed = false // its time was not over
 		return err
 	}
-	for m.Locks > 0 {
-		expired, _, err := m.items.Expired(m.LastExpiry, settleLocks)
-		if err != nil {
+	if m.Locks == 0 {
+		return nil
+	}
+	expired, _, err := m.items.Expired(m.LastExpiry, settleLocks)
+	if err != nil {
+		return err
+	}
+	for n := range expired {
+		if err := m.expire(&expired[n]); err != nil {
 			return err
 		}
-		for n := range expired {
-			if err := m.expire(&expired[n]); err != nil {
-				return err
-			}
-		}
-		if len(expired) == 0 {
-			m.Locks, m.Locked = 0, 0 // an operator has removed rows by hand
-			m.wrote()
-		}
+	}
+	if len(expired) == 0 {
+		m.Locks, m.Locked = 0, 0 // an operator has removed rows by hand
+		m.wrote()
 	}
 	return nil
 }
@@ -662,7 +670,12 @@ func (Forget) do(m *Machine) (Result, error) {
 	if !m.Empty() {
 		return refused(ErrNotEmpty)
 	}
-	m.gone = true
+	n, last, err := m.items.Forget(m.Forgotten, forgetRows)
+	if err != nil {
+		return Result{}, err
+	}
+	m.Forgotten = last
+	m.gone = n < forgetRows
 	m.wrote()
-	return Result{}, nil
+	return Result{More: !m.gone}, nil
 }

@@ -27,6 +27,8 @@ type Result struct {
 	Count int
 	// Again says that the queue has taken this push before, by its key.
 	Again bool
+	// More says that a removal has done as much as one transaction may: the caller repeats it.
+	More bool
 	// Expired counts jobs whose lock has expired. Died counts those of them, and of the returned
 	// jobs, that are dead now.
 	Expired, Died int
@@ -107,11 +109,12 @@ type Remove struct {
 	// Dead removes only dead jobs. Otherwise all jobs are removed, locked ones included.
 	Dead bool
 	// Limit bounds the jobs that this transaction removes. Count is their number; a caller that
-	// removes all repeats the operation until Count is less than the limit.
+	// removes all repeats the operation as long as the result has More.
 	Limit int
 }
 
-// Forget removes a queue that has no jobs.
+// Forget removes a queue that has no jobs. If the queue has many locks and keys, it removes a part
+// of them, the result has More, and the queue is there until a later one has removed the rest.
 type Forget struct{}
 
 // Settle ends expired locks, and makes due jobs ready. Push, Pop and Requeue do that first, too.

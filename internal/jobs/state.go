@@ -38,6 +38,9 @@ type State struct {
 	Dead   int `json:"dead,omitempty"`
 	// NextKey is when the first idempotency key expires.
 	NextKey time.Time `json:"next_key,omitzero"`
+	// Forgotten is the last key that an unfinished removal of the queue has removed. There is none
+	// up to it, so that the next portion does not walk over the rows of those that are gone.
+	Forgotten string `json:"forgotten,omitempty"`
 	// NextForget is when the first returned lock may be forgotten.
 	NextForget time.Time `json:"next_forget,omitzero"`
 	Totals     Totals    `json:"totals"`

@@ -271,6 +271,9 @@ type Lease struct {
 	Until time.Time
 	// Limit bounds how much is leased.
 	Limit int
+	// Bytes bounds the size of the leased outbox entries together; the first one may be larger. 0
+	// is no bound.
+	Bytes int64
 }
 
 // Check validates it.

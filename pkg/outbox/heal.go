@@ -233,15 +233,10 @@ const (
 // instances for which something is held come back as later.
 func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold hold) (healed Healed,
 	later []string, err error) {
-	for len(ids) > 0 {
-		n := min(len(ids), healPage)
-		known, err := h.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
-			return round.CanRead(row) && (!row.Status.Ended() || !since.IsZero())
-		})
-		if err != nil {
-			return healed, later, fmt.Errorf("look after instances: %w", err)
-		}
-		ids = ids[n:]
+	readable := func(_ string, row round.Row) bool {
+		return round.CanRead(row) && (!row.Status.Ended() || !since.IsZero())
+	}
+	err = inPortions(ctx, h.Store, ids, readable, func(known []round.Known) error {
 		var messages []events.Message
 		var of []string // the instance that each is outstanding for
 		for _, k := range known {
@@ -255,7 +250,7 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 			list := h.outstanding(k, since)
 			former, err := h.former(ctx, k, since)
 			if err != nil {
-				return healed, later, err
+				return err
 			}
 			list = append(list, former...)
 			messages = append(messages, list...)
@@ -263,7 +258,7 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 		}
 		wires, wanted, err := h.missing(ctx, messages)
 		if err != nil {
-			return healed, later, err
+			return err
 		}
 		isTask := func(i int) bool { _, is := messages[i].Content.(*events.Task); return is }
 		waits := make(map[string]bool)
@@ -287,10 +282,14 @@ func (h *Healer) heal(ctx context.Context, ids []string, since time.Time, hold h
 			LogRefused(h.Log, waits)
 			missing = slices.DeleteFunc(missing, func(w events.Wire) bool { return waits.ReasonFor(w) != nil })
 		} else if err != nil {
-			return healed, later, fmt.Errorf("look after instances: %w", err)
+			return err
 		}
 		healed.Messages += len(missing)
 		orNone(h.Watcher).Healed(h.lost(missing))
+		return nil
+	})
+	if err != nil {
+		return healed, later, fmt.Errorf("look after instances: %w", err)
 	}
 	return healed, later, nil
 }

@@ -46,7 +46,11 @@ func (c Clock) Now(ctx context.Context) (time.Time, error) {
 	return c(ctx)
 }
 
-const sweepPage = 100
+// sweepPage bounds the outbox entries of one lease, sweepBytes their size together.
+const (
+	sweepPage  = 100
+	sweepBytes = 16 << 20
+)
 
 // Sweep publishes old outbox entries, and returns their number. Several sweepers may run at once.
 func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
@@ -56,13 +60,13 @@ func (s *Sweeper) Sweep(ctx context.Context) (swept int, err error) {
 			return swept, fmt.Errorf("sweep the outbox: %w", err)
 		}
 		entries, err := s.Store.LeaseOutbox(ctx,
-			history.Lease{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage})
+			history.Lease{Before: now.Add(-s.After), Until: now.Add(s.Hold), Limit: sweepPage, Bytes: sweepBytes})
 		if err != nil {
 			return swept, fmt.Errorf("sweep the outbox: %w", err)
 		}
 		n, err := s.keep(ctx, entries)
 		swept += n
-		if err != nil || len(entries) < sweepPage {
+		if err != nil || len(entries) == 0 { // fewer than a page may be as many as fit
 			return swept, err
 		}
 	}
@@ -137,14 +141,8 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	open := make(map[string]bool) // message ids of work that is waited for
-	for len(ids) > 0 {
-		n := min(len(ids), healPage)
-		known, err := s.Store.Load(ctx, ids[:n], func(_ string, row round.Row) bool {
-			return round.CanRead(row) && !row.Status.Ended()
-		})
-		if err != nil {
-			return nil, err
-		}
+	running := func(_ string, row round.Row) bool { return round.CanRead(row) && !row.Status.Ended() }
+	err := inPortions(ctx, s.Store, ids, running, func(known []round.Known) error {
 		for _, k := range known {
 			outstanding, err := round.Outstanding(k)
 			if k.Row.Status.Ended() || k.Row.Execution == 0 {
@@ -157,7 +155,10 @@ func (s *Sweeper) wanted(ctx context.Context, messages []events.Wire) ([]events.
 				open[k.Instance] = true // the state is unknown: better twice than never
 			}
 		}
-		ids = ids[n:]
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	var out []events.Wire
 	for i, w := range messages {

@@ -146,6 +146,11 @@ type Former struct {
 	seen      seen
 	missing   string
 	before    *Former // receipts that were read for an earlier execution, until next gets there
+
+	// Of the history of next, as far as it was read:
+	last  int64
+	first events.Event
+	ended bool
 }
 
 // NewFormer begins with nothing read.
@@ -154,10 +159,14 @@ func NewFormer(execution int64) *Former { return &Former{execution: execution, n
 // maxFormer bounds the receipts of earlier executions that are kept.
 const maxFormer = 500_000
 
-// Then begins for a later execution. Receipts that were read already need not be read again.
+// Then begins for a later execution, or goes on for the same one. Receipts that were read already
+// need not be read again.
 func (f *Former) Then(execution int64) *Former {
 	next := NewFormer(execution)
 	if f.execution <= execution && f.missing == "" && len(f.seen.all) < maxFormer {
+		if f.execution == execution {
+			return f
+		}
 		next.before = f
 	}
 	next.join()
@@ -188,29 +197,43 @@ func (f *Former) Next(sent time.Time) int64 {
 	return f.next
 }
 
-// Read takes what the history of the next execution says.
-func (f *Former) Read(history []events.Event) {
-	n := len(history)
-	started, ok := (*events.Started)(nil), false
-	if n > 0 {
-		started, ok = history[0].Fact.(*events.Started)
+// Last is the last event that was read of the history of the next execution; 0 if none was.
+func (f *Former) Last() int64 { return f.last }
+
+// Read takes what the whole history of the next execution says.
+func (f *Former) Read(history []events.Event) { f.ReadPage(history, true) }
+
+// ReadPage takes what the events of the next execution say that follow [Former.Last]. The last page
+// may be empty.
+func (f *Former) ReadPage(page []events.Event, last bool) {
+	if f.last == 0 && len(page) > 0 {
+		f.first = page[0]
 	}
-	if !ok || !events.Ends(history[n-1].Fact) || history[n-1].ID != int64(n) {
-		f.Missing(fmt.Sprintf("the history of execution %d was removed", f.next))
-		return
-	}
-	for _, e := range history {
+	for _, e := range page {
 		if r, ok := events.ReceiptOf(e); ok {
 			f.seen.take(r)
 		}
+		if e.ID == f.last+1 {
+			f.last = e.ID
+		}
+		f.ended = e.ID == f.last && events.Ends(e.Fact)
+	}
+	if !last {
+		return
+	}
+	started, ok := f.first.Fact.(*events.Started)
+	if !ok || !f.ended {
+		f.Missing(fmt.Sprintf("the history of execution %d was removed", f.next))
+		return
 	}
 	var before seen
-	before.load(started, history[0].At)
+	before.load(started, f.first.At)
 	for _, t := range before.all {
 		f.seen.add(t)
 	}
 	f.seen.forgotten = before.forgotten
 	f.next--
+	f.last, f.first, f.ended = 0, events.Event{}, false
 	f.join()
 }
 

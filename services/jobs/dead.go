@@ -130,7 +130,7 @@ func (h *deadHandlers) remove(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
-	n, err := h.operations.removeJobs(c, true)
+	n, err := h.operations.removeJobs(c, true, h.operations.now().Add(h.operations.timeout))
 	if err != nil {
 		return answer{}, err
 	}

@@ -54,6 +54,37 @@ func TestRemovingMuch(t *testing.T) {
 	s.ask("DELETE", "/queue/q", "").is(200, map[string]any{"items_removed": 0})
 }
 
+// TestRemovingManyKeys: a removal of a queue with many idempotency keys that takes too long is done
+// in parts, which the next request continues.
+func TestRemovingManyKeys(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), sqlite.Memory, sqlite.Options{Log: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	c := newClock()
+	s, end := serve(t, slow{db.Queues(), c}, jobserver.Config{Now: c.now, Timeout: 10 * time.Second})
+	defer end()
+	for from := range 15 {
+		var all []jobs.Operation
+		for n := range 100 {
+			all = append(all, jobs.Push{Key: fmt.Sprint(from, "-", n), KeyFor: time.Hour,
+				Jobs: []jobs.NewJob{{Data: []byte("1")}}})
+		}
+		if _, err := db.Queues().Do(t.Context(), "q", append(all, jobs.Pop{Count: 100})...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.ask("DELETE", "/queue/q", "").is(503, map[string]any{"error_code": "UNAVAILABLE"})
+	if want := "0 items are removed, and there are idempotency keys and locks to remove: " +
+		"send the request again to go on"; r.string("detail") != want {
+		t.Errorf("%s", r.text)
+	}
+	s.ask("GET", "/queue/q/depth", "").is(200, map[string]any{"depth": 0})
+	s.ask("DELETE", "/queue/q", "").is(200, map[string]any{"items_removed": 0})
+	s.ask("DELETE", "/queue/q", "").is(404, nil)
+}
+
 // slow is a store whose transactions take a while.
 type slow struct {
 	jobs.Store

@@ -239,11 +239,12 @@ func (h *queueHandlers) remove(c *call) (answer, error) {
 	if err := known(c); err != nil {
 		return answer{}, err
 	}
-	n, err := h.operations.removeJobs(c, false)
+	until := h.operations.now().Add(h.operations.timeout)
+	n, err := h.operations.removeJobs(c, false, until)
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := h.operations.do(c, jobs.Forget{}); err != nil {
+	if err := h.operations.removeQueue(c, n, until); err != nil {
 		return answer{}, err
 	}
 	return answer{body: removed{true, "the queue is removed", n}}, nil

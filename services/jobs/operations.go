@@ -74,22 +74,39 @@ func (o *operations) list(c *call, read func(most int) (n int, err error)) error
 // removeAtOnce bounds the jobs that one transaction removes.
 const removeAtOnce = 1000
 
-// removeJobs removes all jobs. Of a very large queue it removes a part, and the client repeats
-// the request to remove the rest.
-func (o *operations) removeJobs(c *call, dead bool) (n int, err error) {
-	until := o.now().Add(o.timeout)
+// removeJobs removes all jobs. Of a very large queue it removes a part until a moment, and the
+// client repeats the request to remove the rest.
+func (o *operations) removeJobs(c *call, dead bool, until time.Time) (n int, err error) {
 	for {
 		r, err := o.do(c, jobs.Remove{Dead: dead, Limit: removeAtOnce})
 		if err != nil {
 			return n, err
 		}
-		if n += r.Count; r.Count < removeAtOnce {
+		if n += r.Count; !r.More {
 			return n, nil
 		}
 		if o.now().After(until) {
-			return n, newProblem(http.StatusServiceUnavailable, codeUnavailable,
-				fmt.Sprintf("%d items are removed, and there are more: send the request again to go on",
-					n)).retry(time.Second)
+			return n, unfinished("%d items are removed, and there are more", n)
 		}
 	}
+}
+
+// removeQueue removes a queue without jobs, with its locks and keys, as removeJobs does its jobs. A
+// queue whose removal has stopped takes pushes, and is there as before but for keys.
+func (o *operations) removeQueue(c *call, removed int, until time.Time) error {
+	for {
+		r, err := o.do(c, jobs.Forget{})
+		if err != nil || !r.More {
+			return err
+		}
+		if o.now().After(until) {
+			return unfinished("%d items are removed, and there are idempotency keys and locks to remove", removed)
+		}
+	}
+}
+
+// unfinished is the answer to a removal that is too much for one request.
+func unfinished(format string, n int) error {
+	return newProblem(http.StatusServiceUnavailable, codeUnavailable,
+		fmt.Sprintf(format+": send the request again to go on", n)).retry(time.Second)
 }

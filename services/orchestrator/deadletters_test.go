@@ -79,6 +79,8 @@ type deadSystem struct {
 	*loop
 	returned *returned
 	how      chan string
+	begun    func(e *entry)                 // called when a decider takes it
+	question func(e *entry) *round.Question // of the round that begins; nil: it has none
 	stop     func()
 }
 
@@ -87,14 +89,15 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 	ctx, stop := context.WithCancel(ctx)
 	log, background := slog.New(slog.DiscardHandler), newBackground()
 	calls, jobs, metrics := newCalls(background.lifetime), make(chan *entry), new(telemetry.Metrics)
-	s := &deadSystem{returned: newReturned(), how: make(chan string, 10_000)}
+	s := &deadSystem{returned: newReturned(), how: make(chan string, 10_000), begun: func(*entry) {},
+		question: func(*entry) *round.Question { return nil }}
 	held := newHeldMessages(most, 1<<40)
 	s.loop = &loop{config: loopConfig{ackWait: 5 * time.Second, maxInbox: 100}, held: held,
 		table: newInstances(instanceLimits{most: 10, mostBytes: 1 << 20, runawayAfter: time.Minute},
 			&round.Config{Codec: codec.JSON{}}, noSteps{}, nil, metrics.Rounds(), log),
 		marks: &watermarks{held: held}, ready: &readyQueue{jobs: jobs}, deciders: &deciders{done: make(chan *decision)},
-		loader: &loader{store: emptyStore{}, timeout: time.Second, measure: func(*loaded) {}, log: log,
-			done: make(chan *loaded, maxLoads)},
+		loader: &loader{store: emptyStore{}, room: newHistoryRoom(), timeout: time.Second,
+			measure: func(*loaded) {}, log: log, done: make(chan *loaded, maxLoads)},
 		former: new(formerReader), noops: new(noops), commits: new(committer), steps: noSteps{}, spans: new(spans),
 		rounds: new(roundMetrics), turnLog: &turnLog{code: log, service: log}, log: log, in: newArrivals().in,
 		calls: calls, drained: make(chan struct{}),
@@ -113,10 +116,14 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 			case <-ctx.Done():
 				return
 			case e := <-jobs:
-				d := &decision{entry: e, turn: round.Turn{Instance: e.id}}
+				s.begun(e)
+				d := &decision{entry: e, turn: round.Turn{Instance: e.id, Question: s.question(e)}}
+				receipt := round.Receipt{Verdict: round.Dead, Reason: "mailbox_full"}
+				if d.turn.Question != nil {
+					receipt = round.Receipt{Verdict: round.Again}
+				}
 				for range e.taken {
-					d.turn.Receipts = append(d.turn.Receipts,
-						round.Receipt{Verdict: round.Dead, Reason: "mailbox_full"})
+					d.turn.Receipts = append(d.turn.Receipts, receipt)
 				}
 				select {
 				case s.deciders.done <- d:

@@ -56,6 +56,7 @@ type deciderConfig struct {
 	now    func(ctx context.Context) (time.Time, error)
 	cpu    func() (used time.Duration, known bool)
 	traced bool // spans of rounds are exported
+	room   *historyRoom
 }
 
 // job is a round that is being decided.
@@ -165,6 +166,7 @@ func (d *deciders) begins(ctx context.Context, j *job) bool {
 		return false
 	}
 	d.busy[j] = true
+	d.config.room.release(j.entry)
 	return true
 }
 

@@ -29,9 +29,10 @@ type entry struct {
 	taken     []*item         // of the current round
 	conflicts int             // in a row
 	weight    int64           // about how much memory live takes
+	unread    int64           // the size of a history that had no room when it was to be read
 	place     *list.Element   // in instances.parked; nil: it must not be evicted
-	question  round.Question  // open while the stage is asking
-	former    *round.Former   // the answer to earlier questions; nil if there were none
+	reading   *formerRead     // of former executions, until it is done; nil: there is none
+	former    *round.Former   // the receipts of former executions; nil if none were read
 	aside     []*item         // messages that wait for the watermark, in their order
 	barred    bool            // one of them was in a round already: no other message is taken before it
 	watermark time.Time       // all messages are known that the broker stored before

@@ -21,13 +21,16 @@ const (
 type loaded struct {
 	entries []*entry
 	known   []round.Known
-	err     error
+	// unread are the instances whose histories had no room: known has only their rows.
+	unread map[string]bool
+	err    error
 }
 
 // loader reads instances that are not in memory from the store, many at once. The goroutine of the
 // loop calls its methods.
 type loader struct {
 	store   instanceStore
+	room    *historyRoom
 	timeout time.Duration // of one attempt
 	measure func(x *loaded)
 	log     *slog.Logger
@@ -38,10 +41,16 @@ type loader struct {
 	most     int // the most instances of one read, after a failed one; 0: maxLoad
 }
 
-// add has an instance read.
+// add has an instance read. One whose history had no room goes before those that were not tried.
 func (r *loader) add(e *entry) {
 	e.move(needLoad)
-	r.waiting = append(r.waiting, e)
+	at := len(r.waiting)
+	if e.unread > 0 {
+		if first := slices.IndexFunc(r.waiting, func(x *entry) bool { return x.unread == 0 }); first >= 0 {
+			at = first
+		}
+	}
+	r.waiting = slices.Insert(r.waiting, at, e)
 }
 
 // remove takes back an instance whose read has not started.
@@ -50,12 +59,20 @@ func (r *loader) remove(e *entry) {
 	e.move(unqueue)
 }
 
-// start starts reads while there may be more of them.
+// start starts reads while there may be more of them, and there is room for the first history, as
+// far as its size is known.
 func (r *loader) start(ctx context.Context) {
 	for len(r.waiting) > 0 && r.inFlight < maxLoads {
 		n := min(len(r.waiting), maxLoad)
 		if r.most > 0 {
 			n = min(n, r.most)
+		}
+		fit := 0
+		for fit < n && r.room.take(r.waiting[fit], r.waiting[fit].unread) {
+			fit++
+		}
+		if n = fit; n == 0 {
+			return // a decider that begins makes room
 		}
 		entries := append([]*entry(nil), r.waiting[:n]...)
 		r.waiting = r.waiting[n:]
@@ -68,9 +85,27 @@ func (r *loader) start(ctx context.Context) {
 		go func() {
 			within, cancel := context.WithTimeout(ctx, r.timeout)
 			defer cancel()
-			known, err := r.store.Load(within, ids, func(_ string, row round.Row) bool { return round.CanRead(row) })
-			r.done <- &loaded{entries, known, err}
+			x := &loaded{entries: entries}
+			x.known, x.err = r.store.Load(within, ids, r.admit(x))
+			r.done <- x
 		}()
+	}
+}
+
+// admit returns the function that says of which instances a load reads the histories.
+func (r *loader) admit(x *loaded) func(id string, row round.Row) bool {
+	entries := make(map[string]*entry, len(x.entries))
+	for _, e := range x.entries {
+		entries[e.id] = e
+	}
+	x.unread = make(map[string]bool)
+	return func(id string, row round.Row) bool {
+		if !round.CanRead(row) {
+			return false
+		}
+		fits := r.room.take(entries[id], row.HistoryBytes)
+		x.unread[id] = !fits
+		return fits
 	}
 }
 

@@ -349,28 +349,40 @@ func (l *loop) takeLoaded(x *loaded) {
 			l.pause(e, loadAgain)
 		case x.err != nil:
 			l.advance(e)
+		case x.unread[e.id]:
+			e.unread = x.known[i].Row.HistoryBytes
+			l.advance(e)
 		default:
+			e.unread = 0
 			l.hydrate(e, x.known[i])
 			l.advance(e)
+		}
+		if e.stage != ready { // no decider gets it now
+			l.loader.room.release(e)
 		}
 	}
 }
 
-// takeFormer continues with an instance whose former executions were read.
+// takeFormer continues with an instance whose former executions were read, as far as that went.
 func (l *loop) takeFormer(x *formerRead) {
-	l.former.finish()
+	l.former.finish(x)
 	e := x.entry
+	if !x.done && x.err == nil && l.table.keeps(e) {
+		l.former.proceed(x)
+		return
+	}
 	e.move(rest)
+	e.former = x.former
+	if x.done {
+		e.reading = nil
+	}
 	if x.err != nil {
 		e.logger(l.log).Warn("former executions could not be read; trying again",
-			"execution", e.question.Execution, "error", x.err)
+			"execution", x.question.Execution, "error", x.err)
 		if !l.table.draining {
 			l.pause(e, loadAgain)
 			return
 		}
-	}
-	if x.err == nil {
-		e.former = x.former
 	}
 	l.advance(e)
 }

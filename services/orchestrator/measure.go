@@ -110,9 +110,11 @@ func (r *roundMetrics) loaded(x *loaded) {
 		m.Rounds().Loaded("failed", len(x.entries))
 		return
 	}
-	found, unreadable := 0, 0
+	found, unreadable, unread := 0, 0, 0
 	for _, k := range x.known {
 		switch {
+		case x.unread[k.Instance]: // another read comes
+			unread++
 		case k.Unreadable != nil:
 			unreadable++
 		case k.Row.Execution > 0:
@@ -121,5 +123,5 @@ func (r *roundMetrics) loaded(x *loaded) {
 	}
 	m.Rounds().Loaded("found", found)
 	m.Rounds().Loaded("unreadable", unreadable)
-	m.Rounds().Loaded("new", len(x.known)-found-unreadable)
+	m.Rounds().Loaded("new", len(x.known)-found-unreadable-unread)
 }

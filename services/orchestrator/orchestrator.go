@@ -167,10 +167,10 @@ func (o *Orchestrator) newPipeline() {
 		schedules: &scheduled{broker: o.broker, prefix: prefix, dead: dead, background: o.background, log: o.log,
 			refusals: rate.Sometimes{Interval: outbox.RefusedEvery}},
 		metrics: c.Metrics.Messages()}
-	rounds := &roundMetrics{metrics: c.Metrics, background: o.background}
+	rounds, room := &roundMetrics{metrics: c.Metrics, background: o.background}, newHistoryRoom()
 	o.deciders = newDeciders(deciderConfig{concurrency: c.RoundConcurrency, runawayAfter: c.RunawayAfter,
 		stuckAfter: c.StuckAfter, prefix: prefix, now: o.mayDecide, cpu: c.Clocks.CPU,
-		traced: c.Tracer != nil}, rounds, o.log)
+		traced: c.Tracer != nil, room: room}, rounds, o.log)
 	waker := &waker{broker: o.broker, prefix: prefix, background: o.background, log: o.log}
 	held := newHeldMessages(c.Memory.MaxMessages, c.Memory.MaxMessageBytes)
 	settler := &settler{held: held, quarantine: o.quarantine, returned: returned, members: o.own,
@@ -188,7 +188,7 @@ func (o *Orchestrator) newPipeline() {
 		marks:    &watermarks{broker: o.broker, held: held, calls: calls, in: arrivals.in, nack: settler.nack},
 		ready:    &readyQueue{jobs: o.deciders.jobs},
 		deciders: o.deciders,
-		loader: &loader{store: o.store, timeout: c.LoadTimeout, measure: rounds.loaded, log: o.log,
+		loader: &loader{store: o.store, room: room, timeout: c.LoadTimeout, measure: rounds.loaded, log: o.log,
 			done: make(chan *loaded, maxLoads)},
 		former: &formerReader{store: o.store, done: make(chan *formerRead, maxFormerReads)},
 		noops: &noops{store: o.store, broker: o.broker, prefix: prefix, timeout: c.LoadTimeout,

@@ -226,6 +226,8 @@ func others() []behaviour {
 		{"configure", configure},
 		{"remove: everything, locked items too", remove},
 		{"forget", forget},
+		{"forget in portions", forgetInPortions},
+		{"remove many locks", removeManyLocks},
 		{"many operations, as if each came alone", batches},
 		{"look: what waited for longest", func(k *check) {
 			began := k.clock.Now()
@@ -534,50 +536,6 @@ func configure(k *check) {
 	}
 	k.push(3, "b")
 	k.pops(2, "a", "b")
-}
-
-func remove(k *check) {
-	kill(k, "dead")
-	k.push(0, "a", "b", "c")
-	k.must(jobs.Push{Jobs: []jobs.NewJob{{Data: quoted("later"), Delay: time.Hour}}})
-	k.must(jobs.Configure{Settings: jobs.Settings{Mode: jobs.Concurrent}})
-	k.holds("l", 1, "a")
-	k.holds("m", 1, "b")
-	if r := k.must(jobs.Remove{Limit: 2}); r.Count != 2 {
-		k.Fatalf("%+v", r)
-	}
-	k.counts(1, 1, 0, 1)
-	k.refuses(jobs.Acknowledge{LockID: "l"}, jobs.ErrLockExpired)
-	if r := k.must(jobs.Remove{Limit: 10}); r.Count != 3 {
-		k.Fatalf("%+v", r)
-	}
-	k.counts(0, 0, 0, 0)
-	k.push(0, "x")
-	k.must(jobs.Pop{Count: 1, LockID: "e", Mode: jobs.Exclusive})
-	if r := k.must(jobs.Remove{Limit: 10}); r.Count != 1 {
-		k.Fatalf("%+v", r)
-	}
-	k.refuses(jobs.Acknowledge{LockID: "e"}, jobs.ErrNoLock)
-	k.push(0, "y")
-	k.pops(2, "y")
-}
-
-func forget(k *check) {
-	k.must(jobs.Push{Jobs: newJobs(0, "a"), Key: "key", KeyFor: time.Hour})
-	incarnation := k.look().Incarnation
-	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
-	k.must(jobs.Pop{Count: 1, LockID: "l", Mode: jobs.Concurrent})
-	k.refuses(jobs.Forget{}, jobs.ErrNotEmpty)
-	k.must(jobs.Acknowledge{LockID: "l"})
-	k.must(jobs.Forget{})
-	k.refuses(jobs.Forget{}, jobs.ErrNoQueue)
-	Audit(k, k.db, k.queue)
-	if r := k.must(jobs.Push{Jobs: newJobs(0, "b"), Key: "key", KeyFor: time.Hour}); r.Again {
-		k.Fatalf("%+v", r)
-	}
-	if i := k.counts(1, 0, 0, 0); i.Incarnation == incarnation || i.Totals.Pushed != 1 {
-		k.Fatalf("%+v", i)
-	}
 }
 
 func batches(k *check) {

@@ -32,25 +32,26 @@ func (o *outbox) LeaseOutbox(ctx context.Context, take history.Lease) (out []his
 	if err != nil {
 		return nil, err
 	}
-	out, err = o.leaseEntries(ctx, due, take.Until)
+	fitting := sqlrow.Fitting(due, take.Bytes)
+	out, err = o.leaseEntries(ctx, fitting, take.Until)
 	if err != nil {
 		return nil, err
 	}
-	if len(due) < take.Limit {
+	if len(due) < take.Limit && len(fitting) == len(due) {
 		err = o.marks.unlessTaken(ctx, len(out), o.advanceOutbox(ctx, take.Before))
 	}
 	return out, err
 }
 
 // dueEntries finds the oldest outbox entries of all shards that are not leased.
-func (o *outbox) dueEntries(ctx context.Context, take history.Lease) (due []history.OutboxKey, err error) {
+func (o *outbox) dueEntries(ctx context.Context, take history.Lease) (due []sqlrow.DueEntry, err error) {
 	args := append([]any{history.OutboxID(take.Before, 0), o.now(), take.Limit}, o.fromMarks()...)
 	err = o.db.ReadOften(ctx, "look for outbox entries", func(db sqlrow.DB) error {
 		due = nil
 		return db.Query(ctx, func(r sqlrow.Row) error {
-			var k history.OutboxKey
-			err := r.Scan(&k.Shard, &k.ID)
-			due = append(due, k)
+			var x sqlrow.DueEntry
+			err := r.Scan(&x.Key.Shard, &x.Key.ID, &x.Size)
+			due = append(due, x)
 			return err
 		}, dueEntries, args...)
 	})
@@ -58,7 +59,7 @@ func (o *outbox) dueEntries(ctx context.Context, take history.Lease) (due []hist
 }
 
 // leaseEntries leases outbox entries that others have not leased meanwhile, oldest first.
-func (o *outbox) leaseEntries(ctx context.Context, due []history.OutboxKey,
+func (o *outbox) leaseEntries(ctx context.Context, due []sqlrow.DueEntry,
 	until time.Time) (out []history.OutboxEntry, err error) {
 	if len(due) == 0 {
 		return nil, nil
@@ -73,9 +74,9 @@ func (o *outbox) leaseEntries(ctx context.Context, due []history.OutboxKey,
 			err := r.Scan(&key.Shard, &key.ID, &messages)
 			out = append(out, sqlrow.OutboxEntry(key, messages))
 			return err
-		}, leaseEntries, array(due, func(k history.OutboxKey) int16 {
-			return k.Shard
-		}), array(due, func(k history.OutboxKey) int64 { return k.ID }), o.now(), until)
+		}, leaseEntries, array(due, func(x sqlrow.DueEntry) int16 {
+			return x.Key.Shard
+		}), array(due, func(x sqlrow.DueEntry) int64 { return x.Key.ID }), o.now(), until)
 	})
 	slices.SortFunc(out, func(a, b history.OutboxEntry) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
 	return out, err
@@ -246,7 +247,7 @@ func (w *wakes) postpone(ctx context.Context, due []string, take history.Lease) 
 // Sweeps and counts search shard by shard, each from its mark on, which is a parameter of its own.
 var (
 	dueEntries = inShards(allShards(), 4,
-		"SELECT shard, id FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
+		"SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = %d AND id >= $%d AND id < $1 AND "+
 			"(leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3") + "\nORDER BY id LIMIT $3"
 	dueWakes = "SELECT instance FROM (" + inShards(allShards(), 3,
 		"SELECT instance, wake_at FROM rondo_instances WHERE shard = %d AND wake_at >= $%d AND wake_at < $1 "+

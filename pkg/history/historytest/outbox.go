@@ -28,6 +28,7 @@ var outboxTests = []test{
 	{"outbox/oldest_first", entriesOldestFirst},
 	{"outbox/oldest_first_of_many_processes", entriesOldestOfMany},
 	{"outbox/limit", entriesLimited},
+	{"outbox/limit_of_bytes", entriesLimitedByBytes},
 	{"outbox/wrong_takes", wrongTakes},
 	{"outbox/taken_by_many_at_once", entriesTakenByMany},
 	{"outbox/what_was_left_is_found_after_reopening", entriesAfterReopening},
@@ -398,6 +399,33 @@ func entriesLimited(t *testing.T, db *Database) {
 	}
 	if len(seen) != 10 {
 		t.Fatal(seen)
+	}
+}
+
+// entriesLimitedByBytes shows that a sweep leases as many entries as fit, and one that is larger
+// alone.
+func entriesLimitedByBytes(t *testing.T, db *Database) {
+	s := open(t, db)
+	const size = 100_000
+	for i, n := range []int{1, 1, 1, 4, 1, 1, 1} {
+		a := NewActor(fmt.Sprint("of-m", i)).At(s.clock.Now())
+		batch := Batch(t, Sends(a.Start(), fmt.Sprint("m", i), "other"))
+		batch.Turns[0].Messages[0].Body = bytes.Repeat([]byte{'x'}, n*size)
+		if _, err := s.Commit(s.ctx(), batch); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Advance(time.Millisecond)
+	}
+	now := s.clock.Now()
+	for _, want := range []string{"m0,m1", "m2", "m3", "m4,m5", "m6", ""} {
+		list, err := s.LeaseOutbox(s.ctx(), history.Lease{Before: now.Add(time.Millisecond), Until: now.Add(time.Hour),
+			Limit: 10, Bytes: 2*size + size/2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(s.messages(list), ","); got != want {
+			t.Fatalf("leased %q, want %q", got, want)
+		}
 	}
 }
 

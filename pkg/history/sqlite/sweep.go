@@ -50,20 +50,24 @@ func (o *outbox) LeaseOutbox(ctx context.Context, take history.Lease) (out []his
 	}
 	err = o.db.write(ctx, op, func(w *session) error {
 		out = nil
+		var due []sqlrow.DueEntry
 		err := w.query(ctx, func(r sqlrow.Row) error {
-			var (
-				key      history.OutboxKey
-				messages []byte
-			)
-			err := r.Scan(&key.ID, &messages)
-			out = append(out, sqlrow.OutboxEntry(key, messages))
+			var x sqlrow.DueEntry
+			err := r.Scan(&x.Key.ID, &x.Size)
+			due = append(due, x)
 			return err
-		}, "SELECT id, messages"+dueEntries, before, now, take.Limit)
-		for _, p := range out {
-			if err == nil {
-				_, err = w.exec("UPDATE rondo_outbox SET leased_until = ? WHERE id = ?",
-					take.Until.UnixMicro(), p.Key.ID)
+		}, "SELECT id, length(messages)"+dueEntries, before, now, take.Limit)
+		for _, x := range sqlrow.Fitting(due, take.Bytes) {
+			if err != nil {
+				return err
 			}
+			err = w.query(ctx, func(r sqlrow.Row) error {
+				var messages []byte
+				err := r.Scan(&messages)
+				out = append(out, sqlrow.OutboxEntry(x.Key, messages))
+				return err
+			}, "UPDATE rondo_outbox SET leased_until = ? WHERE id = ? RETURNING messages",
+				take.Until.UnixMicro(), x.Key.ID)
 		}
 		return err
 	})

@@ -309,22 +309,22 @@ SELECT name, shard, value FROM rondo_marks
 INSERT INTO rondo_marks AS m (name, shard, value) SELECT $1::TEXT, shard, value FROM unnest($2::INT2[], $3::INT8[]) AS r(shard, value)
 	ON CONFLICT (name, shard) DO UPDATE SET value = excluded.value WHERE m.value < excluded.value
 ----
-SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 0 AND id >= $4 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b0
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 1 AND id >= $5 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b1
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 2 AND id >= $6 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b2
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 3 AND id >= $7 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b3
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 4 AND id >= $8 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b4
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 5 AND id >= $9 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b5
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 6 AND id >= $10 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b6
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 7 AND id >= $11 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b7
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 8 AND id >= $12 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b8
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 9 AND id >= $13 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b9
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 10 AND id >= $14 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b10
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 11 AND id >= $15 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b11
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 12 AND id >= $16 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b12
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 13 AND id >= $17 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b13
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 14 AND id >= $18 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b14
-UNION ALL SELECT * FROM (SELECT shard, id FROM rondo_outbox WHERE shard = 15 AND id >= $19 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b15
+SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 0 AND id >= $4 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b0
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 1 AND id >= $5 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b1
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 2 AND id >= $6 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b2
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 3 AND id >= $7 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b3
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 4 AND id >= $8 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b4
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 5 AND id >= $9 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b5
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 6 AND id >= $10 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b6
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 7 AND id >= $11 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b7
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 8 AND id >= $12 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b8
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 9 AND id >= $13 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b9
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 10 AND id >= $14 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b10
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 11 AND id >= $15 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b11
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 12 AND id >= $16 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b12
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 13 AND id >= $17 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b13
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 14 AND id >= $18 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b14
+UNION ALL SELECT * FROM (SELECT shard, id, length(messages) FROM rondo_outbox WHERE shard = 15 AND id >= $19 AND id < $1 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY id LIMIT $3) b15
 ORDER BY id LIMIT $3
 ----
 WITH mine AS (SELECT o.shard, o.id
@@ -437,6 +437,14 @@ INSERT INTO rondo_job_keys (queue, key, digest, items, expires_at) VALUES ($1, $
 SELECT key, expires_at FROM rondo_job_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2
 ----
 DELETE FROM rondo_job_keys WHERE queue = $1 AND key = $2
+----
+SELECT count(*), max(lock_id) FROM (SELECT lock_id FROM rondo_job_locks WHERE queue = $1 ORDER BY lock_id LIMIT $2) AS first
+----
+DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id <= $2
+----
+SELECT count(*), max(key) FROM (SELECT key FROM rondo_job_keys WHERE queue = $1 AND key > $2 ORDER BY key LIMIT $3) AS first
+----
+DELETE FROM rondo_job_keys WHERE queue = $1 AND key > $2 AND key <= $3
 ----
 DELETE FROM rondo_job_locks WHERE queue = $1
 ----

@@ -70,7 +70,7 @@ func (c *change) try(ctx context.Context, db sqlrow.DB) error {
 			if err := items.settled(); err != nil {
 				return err
 			}
-			if err := items.forget(); err != nil {
+			if err := forget(items.queueRows); err != nil {
 				return err
 			}
 			state, c.fresh, c.forgot = nil, false, true

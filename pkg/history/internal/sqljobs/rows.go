@@ -218,8 +218,8 @@ func (i queueRows) scanLocks(statement string, args ...any) (list []jobs.Lock, e
 	return list, err
 }
 
-// first settles, and reads the first locks of a list.
-func (i *jobWriter) first(statement string, limit int) ([]jobs.Lock, error) {
+// firstLocks settles, and reads the first locks of a list.
+func firstLocks(i *jobWriter, statement string, limit int) ([]jobs.Lock, error) {
 	if err := i.settled(); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (i *jobWriter) ChangeLock(l jobs.Lock) error {
 
 // Expired implements [jobs.Jobs].
 func (i *jobWriter) Expired(now time.Time, limit int) (expired []jobs.Lock, next time.Time, err error) {
-	all, err := i.first(activeLocks, limit+1)
+	all, err := firstLocks(i, activeLocks, limit+1)
 	for n, l := range all {
 		if n == limit || !l.Expired(now) {
 			return all[:n], l.ExpiresAt, err
@@ -244,7 +244,7 @@ func (i *jobWriter) Expired(now time.Time, limit int) (expired []jobs.Lock, next
 
 // ForgetLocks implements [jobs.Jobs].
 func (i *jobWriter) ForgetLocks(before time.Time, limit int) (next time.Time, err error) {
-	all, err := i.first(oldLocks, limit+1)
+	all, err := firstLocks(i, oldLocks, limit+1)
 	if err != nil {
 		return next, err
 	}
@@ -303,8 +303,36 @@ func (i *jobWriter) ForgetKeys(now time.Time, limit int) (next time.Time, err er
 	return next, err
 }
 
-// forget removes the remaining rows of a queue without jobs.
-func (i queueRows) forget() error {
+// Forget implements [jobs.Jobs].
+func (i *jobWriter) Forget(after string, limit int) (n int, last string, err error) {
+	locks, lock, err := findLast(i, lastLock, limit)
+	if err == nil && locks > 0 {
+		_, err = i.exec(forgetLocks, i.queue, lock)
+	}
+	if err != nil || locks == limit {
+		return locks, after, err
+	}
+	keys, last, err := findLast(i, lastKey, after, limit-locks)
+	if err != nil || keys == 0 {
+		return locks, after, err
+	}
+	_, err = i.exec(forgetKeys, i.queue, after, last)
+	return locks + keys, last, err
+}
+
+// findLast settles, and counts the first rows of a table, of which it returns the last one.
+func findLast(i *jobWriter, statement string, args ...any) (n int, last string, err error) {
+	err = i.query(func(r sqlrow.Row) error {
+		var text sql.NullString
+		err := r.Scan(&n, &text)
+		last = text.String
+		return err
+	}, statement, append([]any{i.queue}, args...)...)
+	return n, last, err
+}
+
+// forget removes a queue without jobs, locks and keys.
+func forget(i queueRows) error {
 	for _, statement := range forgetQueue {
 		if _, err := i.db.Exec(i.ctx, statement, i.queue); err != nil {
 			return err

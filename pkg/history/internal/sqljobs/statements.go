@@ -74,9 +74,19 @@ const (
 		ON CONFLICT (queue, key) DO UPDATE SET digest = excluded.digest, items = excluded.items, expires_at = excluded.expires_at`
 	oldQueueKeys = "SELECT key, expires_at FROM rondo_job_keys WHERE queue = $1 ORDER BY expires_at LIMIT $2"
 	dropQueueKey = "DELETE FROM rondo_job_keys WHERE queue = $1 AND key = $2"
+
+	// The first rows are found before they are removed, so that databases follow the keys in any
+	// case, whatever they know of the tables.
+	lastLock = "SELECT count(*), max(lock_id) FROM (SELECT lock_id FROM rondo_job_locks WHERE queue = $1 " +
+		"ORDER BY lock_id LIMIT $2) AS first"
+	forgetLocks = "DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id <= $2"
+	lastKey     = "SELECT count(*), max(key) FROM (SELECT key FROM rondo_job_keys WHERE queue = $1 AND key > $2 " +
+		"ORDER BY key LIMIT $3) AS first"
+	forgetKeys = "DELETE FROM rondo_job_keys WHERE queue = $1 AND key > $2 AND key <= $3"
 )
 
-// forgetQueue are the statements that remove the remaining rows of a queue without jobs.
+// forgetQueue are the statements that remove a queue after its jobs, locks and keys. The first two
+// find no rows, unless an operator has written some by hand: a new queue must not find them.
 var forgetQueue = []string{
 	"DELETE FROM rondo_job_locks WHERE queue = $1",
 	"DELETE FROM rondo_job_keys WHERE queue = $1",
@@ -109,6 +119,6 @@ func Statements(d sqlrow.Dialect) []string {
 		of(fmt.Sprintf(moveJobs, 2, 1)), returnJobs, dueJobs, readyJob, deadJobs, deadPlaces, deadJob,
 		reviveJob, removeJobs,
 		addLock, of(findLocks), changeLock, of(removeLocks), activeLocks, oldLocks, of(findQueueKeys), addKey,
-		oldQueueKeys, dropQueueKey,
+		oldQueueKeys, dropQueueKey, lastLock, forgetLocks, lastKey, forgetKeys,
 	}, forgetQueue)
 }

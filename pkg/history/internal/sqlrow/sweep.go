@@ -16,6 +16,24 @@ func OutboxEntry(key history.OutboxKey, messages []byte) history.OutboxEntry {
 	return p
 }
 
+// DueEntry is an outbox entry that may be leased, with the size of its messages.
+type DueEntry struct {
+	Key  history.OutboxKey
+	Size int64
+}
+
+// Fitting is the first entries that fit into a number of bytes together, at least one; all if that
+// is 0.
+func Fitting(due []DueEntry, bytes int64) []DueEntry {
+	sum := int64(0)
+	for n, x := range due {
+		if sum += x.Size; bytes > 0 && sum > bytes && n > 0 {
+			return due[:n]
+		}
+	}
+	return due
+}
+
 // OverdueColumns are those of instances that ScanOverdue reads.
 var OverdueColumns = Instances.Only("instance", "incarnation", "execution", "last_event", "custom_status_version",
 	"wake_at")

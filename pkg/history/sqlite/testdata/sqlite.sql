@@ -24,7 +24,11 @@ DELETE FROM rondo_job_keys WHERE queue = $1
 ----
 DELETE FROM rondo_job_keys WHERE queue = $1 AND key = $2
 ----
+DELETE FROM rondo_job_keys WHERE queue = $1 AND key > $2 AND key <= $3
+----
 DELETE FROM rondo_job_locks WHERE queue = $1
+----
+DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id <= $2
 ----
 DELETE FROM rondo_job_locks WHERE queue = $1 AND lock_id IN ($2, $3)
 ----
@@ -144,6 +148,10 @@ SELECT count(*), CAST(coalesce(sum(last_event), 0) AS INT8), (SELECT count(*) FR
 ----
 SELECT count(*), CAST(coalesce(sum(length(value)), 0) AS INT8) FROM rondo_values WHERE shard = $1 AND instance = $2
 ----
+SELECT count(*), max(key) FROM (SELECT key FROM rondo_job_keys WHERE queue = $1 AND key > $2 ORDER BY key LIMIT $3) AS first
+----
+SELECT count(*), max(lock_id) FROM (SELECT lock_id FROM rondo_job_locks WHERE queue = $1 ORDER BY lock_id LIMIT $2) AS first
+----
 SELECT event, last_event, data FROM rondo_history WHERE shard = 0 AND instance = ? AND execution = ? AND event <= ? ORDER BY event
 ----
 SELECT i.instance FROM rondo_instances i WHERE (i.shard, i.instance) IN (VALUES (0, CAST($1 AS TEXT)), (0, CAST($2 AS TEXT))) AND (i.status = 'deleting') IS TRUE ORDER BY i.shard, i.instance
@@ -205,7 +213,7 @@ ORDER BY i.created_at DESC, i.instance DESC
 ----
 SELECT id FROM rondo_outbox ORDER BY id LIMIT 1
 ----
-SELECT id, messages FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?
+SELECT id, length(messages) FROM rondo_outbox WHERE id < ? AND (leased_until IS NULL OR leased_until <= ?) ORDER BY id LIMIT ?
 ----
 SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM rondo_jobs WHERE queue = $1 AND place = 0 AND rank = $2 AND position >= $3 ORDER BY position LIMIT $4
 ----
@@ -335,6 +343,6 @@ UPDATE rondo_jobs SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SE
 ----
 UPDATE rondo_jobs SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
 ----
-UPDATE rondo_outbox SET leased_until = ? WHERE id = ?
+UPDATE rondo_outbox SET leased_until = ? WHERE id = ? RETURNING messages
 ----
 UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = $3 WHERE id = 1 AND system = CAST($4 AS TEXT) AND beats = $5
