@@ -270,7 +270,7 @@ var internalIntervals = map[string][]string{
 	"a pause between two attempts, which repeat what changes nothing": {
 		"app.firstPause", "app.longestPause", "cockroach.firstPause", "cockroach.lastPause", "cockroach.holdAgain",
 		"jobpushed.firstPause", "jobpushed.longestPause", "nats.bucketAgain", "nats.forwardAgain", "nats.takeAgain",
-		"orchestrator.refusedPause", "worker.refusedPause",
+		"orchestrator.refusedPause", "worker.pausedFor", "worker.refusedPause",
 		"nats.lookAgain", "nats.mendEvery", "nats.mendAfter", "orchestrator.compareAgain", "orchestrator.loadAgain",
 		"orchestrator.receiveAgain", "ownership.receiveAgain", "report.lookAgain", "sqlite.firstPause",
 		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
@@ -278,7 +278,7 @@ var internalIntervals = map[string][]string{
 	"how often a process looks": {
 		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",
 		"worker.warnEvery",
-		"orchestrator.decidesAgain",
+		"identity.decidesAgain", "worker.pausedAgain",
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",
 		"maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",

@@ -15,6 +15,7 @@ import (
 type admission struct {
 	ctx         context.Context
 	id          string // of the worker
+	paused      func() error
 	maxCrashes  int
 	bus         broker.Handovers
 	lasted      *lasted
@@ -33,7 +34,7 @@ func (m *admission) admit(a *attempt) bool {
 	case a.unreadable != nil:
 		m.dead.deadLetter(a, "unreadable", a.unreadable.Error())
 		return false
-	case m.elsewhere(a), !m.mayBegin(a), m.tooLate(a), !m.inSession(a):
+	case m.elsewhere(a), m.isPaused(a), !m.mayBegin(a), m.tooLate(a), !m.inSession(a):
 		return false
 	case a.numDelivered() > 1 && !m.recall(a):
 		return false
@@ -44,6 +45,15 @@ func (m *admission) admit(a *attempt) bool {
 	if m.withdrawals.recent.has(a.d.Subject) {
 		m.withdrawals.doubt(a)
 	}
+	return true
+}
+
+// isPaused nacks a task while the worker takes none.
+func (m *admission) isPaused(a *attempt) bool {
+	if m.paused() == nil {
+		return false
+	}
+	m.settler.nack(a, pausedFor)
 	return true
 }
 

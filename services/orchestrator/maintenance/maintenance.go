@@ -50,7 +50,8 @@ type Config struct {
 	// former execution stays in any case.
 	KeepExecutions int
 	KeepFormerFor  time.Duration
-	// Clock returns the time once the clock of this process is right; nil: at once.
+	// Clock returns the time once the clock of this process is right and the database may be used;
+	// nil: at once.
 	Clock outbox.Clock
 	// Jitter returns a delay up to most for a job.
 	Jitter func(what string, most time.Duration) time.Duration
@@ -134,7 +135,7 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // regularly calls do about every so often, with jitter, so that not all orchestrators call it at
-// the same moment. It logs a failure and continues.
+// the same moment, and while Clock allows it. It logs a failure and continues.
 func (k *Keeper) regularly(ctx context.Context, every time.Duration, what string, do func(context.Context) error) {
 	failed := false
 	for first := true; ; first = false {
@@ -146,6 +147,9 @@ func (k *Keeper) regularly(ctx context.Context, every time.Duration, what string
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
+		}
+		if _, err := k.config.Clock.Now(ctx); err != nil {
+			return // the context has ended
 		}
 		err := do(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -185,6 +189,9 @@ func (k *Keeper) tidy(ctx context.Context) error {
 // wakeHalted wakes halted instances whose code this orchestrator has: it may fit now. It runs once,
 // because the code does not change while the process runs.
 func (k *Keeper) wakeHalted(ctx context.Context) {
+	if _, err := k.config.Clock.Now(ctx); err != nil {
+		return // the context has ended
+	}
 	page := history.Page{}
 	for ctx.Err() == nil {
 		list, err := k.store.List(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, page)
