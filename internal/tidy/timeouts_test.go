@@ -303,7 +303,7 @@ var internalIntervals = map[string][]string{
 		"nats.markerFor", "nats.receivedLately", "nats.remembered", "orchestrator.returnedFor",
 		"orchestrator.takeoverWithin", "outbox.keptFor", "outbox.recent", "ownership.unknownFor", "query.keepParts",
 		"sqladmin.shortTombstoneTTL", "worker.withdrawnFor", "cockroach.markSlack", "cockroach.markStep",
-		"cockroach.WakeStep", "maintenance.settleFor", "nats.loadSlice",
+		"cockroach.WakeStep", "maintenance.heldLong", "maintenance.settleFor", "nats.loadSlice",
 	},
 	"part of a timeout on the page": {
 		"worker.surelyStored", "worker.maxLastMoment", "steps.stepGrace", "client.skew",

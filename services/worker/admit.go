@@ -7,6 +7,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/plural"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
 )
 
@@ -85,11 +86,16 @@ func (m *admission) tooLate(a *attempt) bool {
 }
 
 // inSession hands a task over to the worker that has its session. It returns false if that is
-// another worker, or if no worker can have the session now.
+// another worker, or if no worker can have the session now. It fails a task with an invalid
+// session.
 func (m *admission) inSession(a *attempt) bool {
 	id := a.work.Session
 	if id == "" || a.isInSession() {
 		return true
+	}
+	if err := events.CheckSession(id); err != nil {
+		m.executor.end(a, nil, &failure.Error{Kind: failure.Application, NonRetryable: true, Message: err.Error()})
+		return false
 	}
 	owner, err := m.sessions.enter(m.ctx, id)
 	switch {

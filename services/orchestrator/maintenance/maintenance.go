@@ -77,6 +77,17 @@ type Keeper struct {
 	healer  outbox.Healer
 	// requests limits the logs of requests for a recovery.
 	requests rate.Sometimes
+
+	mu     sync.Mutex
+	others map[string]otherLease // the leases of other orchestrators, by name
+}
+
+// otherLease is a lease that another orchestrator held at each of the last attempts to acquire it.
+type otherLease struct {
+	owner       string
+	first, last time.Time // of the attempts
+	attempts    int
+	logged      bool
 }
 
 // New returns a Keeper.
@@ -98,6 +109,11 @@ const (
 
 	// requestsEvery is the interval of logs of requests for a recovery.
 	requestsEvery = time.Minute
+
+	// heldLong is for how long, and longAttempts at how many attempts in a row, another
+	// orchestrator holds a lease until that is logged: a job that takes so long may hang.
+	heldLong     = 10 * time.Minute
+	longAttempts = 3
 
 	tidyEvery   = time.Minute
 	retainEvery = time.Minute
@@ -233,8 +249,12 @@ func (k *Keeper) healSchedules(ctx context.Context) error {
 func (k *Keeper) alone(lease string, do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		owner, err := k.broker.Acquire(ctx, lease, k.config.By)
-		if err != nil || owner != k.config.By {
+		if err != nil {
 			return err
+		}
+		k.held(lease, owner)
+		if owner != k.config.By {
+			return nil
 		}
 		defer k.release(lease)
 		doing, stop := context.WithCancel(ctx)
@@ -242,6 +262,31 @@ func (k *Keeper) alone(lease string, do func(context.Context) error) func(contex
 		go k.renew(doing, lease)
 		return do(doing)
 	}
+}
+
+// held notes the owner of a lease, and logs once if another one holds it for long.
+func (k *Keeper) held(lease, owner string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if owner == k.config.By {
+		delete(k.others, lease)
+		return
+	}
+	now := time.Now()
+	x := k.others[lease]
+	if x.owner != owner || now.Sub(x.last) > 2*pruneEvery { // there was no attempt meanwhile
+		x = otherLease{owner: owner, first: now}
+	}
+	x.last, x.attempts = now, x.attempts+1
+	if !x.logged && x.attempts >= longAttempts && now.Sub(x.first) >= heldLong {
+		x.logged = true
+		k.log.Warn("lease held by another orchestrator for long; this one does not run the job", "lease", lease,
+			"owner", owner, "for", now.Sub(x.first))
+	}
+	if k.others == nil {
+		k.others = make(map[string]otherLease)
+	}
+	k.others[lease] = x
 }
 
 // renew keeps a lease while the job under it runs.
