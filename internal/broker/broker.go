@@ -469,7 +469,9 @@ var ErrNoStream = errors.New("no stream takes the subject")
 // ErrPermission reports that the user of this connection lacks a permission of the broker.
 var ErrPermission = errors.New("permissions violation")
 
-// Leases tell which worker holds the lease of which session.
+// Leases tell which worker holds the lease of which session, and which orchestrator that of which
+// job. The names of jobs begin with [events.ReservedPrefix], and no session has such an id. The
+// leases of jobs are in the group [KeyLease] of KV, which workers have no permission to write.
 type Leases interface {
 	// Acquire leases a session to a worker if the session is free, or renews the worker's lease,
 	// and returns the session's owner. A lease that is not renewed expires after the time that the
@@ -512,7 +514,9 @@ const (
 	// of activity tasks.
 	KeyAttempts = "attempts/"
 	KeyTask     = "task/"
-	// KeyTTL is the TTL of the keys of both groups.
+	// KeyLease is the group of the leases of jobs of orchestrators: see [Leases].
+	KeyLease = "lease/"
+	// KeyTTL is the TTL of the keys of the groups KeyAttempts and KeyTask.
 	KeyTTL = 24 * time.Hour
 	// MaxTaskValue is the maximum size of a value of the group KeyTask: progress of
 	// [events.MaxHeartbeat] bytes fits, as text or in base64. Workers write these values, so the

@@ -631,3 +631,42 @@ func TestASilentDatabase(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingIsDecidedBeforeTheTwoAgree: a process that waits whether its database is a copy
+// decides nothing, and neither does one whose database has turned out to be another one.
+func TestNothingIsDecidedBeforeTheTwoAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, b := new(database), newNATS()
+		beating(t, d, b)
+		clone := &process{d: &database{now: d.read()}, b: b}
+		pass(20 * time.Second) // the copy is behind
+		w := clone.watch(false)
+		joined := make(chan error, 1)
+		go func() { joined <- w.Join(t.Context()) }()
+		synctest.Wait()
+		if w.Decides() == nil {
+			t.Error("a copy decides before it has joined")
+		}
+		if err := <-joined; !IsMismatch(err) || !IsMismatch(w.Decides()) {
+			t.Errorf("it has joined with %v, and decides: %v", err, w.Decides())
+		}
+		within, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Await(within); !errors.Is(err, context.DeadlineExceeded) || !IsMismatch(err) {
+			t.Errorf("waiting for it ends with %v", err)
+		}
+		w = (&process{d: d, b: b}).watch(false)
+		waited := make(chan error, 1)
+		go func() { waited <- w.Await(t.Context()) }()
+		pass(time.Minute)
+		if len(waited) > 0 || w.Decides() == nil {
+			t.Error("it decides before it has compared")
+		}
+		if err := w.Join(t.Context()); err != nil || w.Decides() != nil {
+			t.Errorf("%v, %v", err, w.Decides())
+		}
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+	})
+}

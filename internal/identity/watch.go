@@ -20,24 +20,53 @@ type Watch struct {
 	warned time.Time
 	last   history.System // when the two agreed last
 	state  atomic.Pointer[state]
+	agreed chan struct{} // closed when the two have agreed for the first time
 	id     atomic.Pointer[string]
 }
 
 // state is what other goroutines know of a watch.
 type state struct {
+	agreed  bool      // the two have agreed at least once
 	behind  bool      // the database is behind: it may be a copy of the one in use
 	err     error     // why the two could not be compared last
 	failing time.Time // since when; zero: they could be
 }
 
-// Decides returns an error while the database is behind. It may be a copy then, and its
-// decisions would be lost.
+// Decides returns an error until the database and the broker have agreed, while the database is
+// behind, and once the two do not belong together. The database may be a copy then: its decisions
+// and changes would be lost, and its data may be old.
 func (w *Watch) Decides() error {
-	if s := w.state.Load(); s != nil && s.behind {
+	s := w.state.Load()
+	switch {
+	case s != nil && IsMismatch(s.err):
+		return s.err
+	case s == nil || !s.agreed:
+		return errors.New("whether the database and NATS belong together is not known yet")
+	case s.behind:
 		return errors.New("the database is behind what NATS has seen of it: it may be a copy of the one in use; " +
 			"nothing is decided until that is known")
 	}
 	return nil
+}
+
+// decidesAgain is the interval at which Await looks, once the two have agreed.
+const decidesAgain = 100 * time.Millisecond
+
+// Await returns nil once Decides does, or an error when the context ends first.
+func (w *Watch) Await(ctx context.Context) error {
+	select {
+	case <-w.agreed:
+	case <-ctx.Done():
+	}
+	for {
+		err := w.Decides()
+		if err == nil {
+			return nil
+		}
+		if !w.wait(ctx, decidesAgain) {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
 }
 
 // Err returns why the process is not ready: it does not decide, or the two could not be compared
@@ -51,8 +80,10 @@ func (w *Watch) Err() error {
 }
 
 // noted keeps what a comparison has shown.
-func (w *Watch) noted(err error) {
+func (w *Watch) noted(agreed bool, err error) {
 	former, now := w.state.Load(), &state{behind: w.lag.which == databaseBehind, err: err}
+	was := former != nil && former.agreed
+	now.agreed = agreed || was
 	if err != nil && !IsMismatch(err) {
 		if now.failing = time.Now(); former != nil && !former.failing.IsZero() {
 			now.failing = former.failing
@@ -62,6 +93,9 @@ func (w *Watch) noted(err error) {
 		w.config.Log.Error("nothing is decided while the database is behind what NATS has seen of it: it may be a copy")
 	}
 	w.state.Store(now)
+	if now.agreed && !was {
+		close(w.agreed)
+	}
 }
 
 // ID returns the id of the system, as it was seen last; empty before that.
@@ -113,7 +147,7 @@ func New(c Config) *Watch {
 	if c.Every <= 0 {
 		c.Every = Every
 	}
-	return &Watch{config: c}
+	return &Watch{config: c, agreed: make(chan struct{})}
 }
 
 // Join returns when the database and the broker agree. The error is a [*Mismatch] if they do not
@@ -188,7 +222,7 @@ func (w *Watch) wait(ctx context.Context, d time.Duration) bool {
 // Step compares once, and does what follows from it. It reports whether the two agree.
 func (w *Watch) Step(ctx context.Context) (agreed bool, err error) {
 	agreed, err = w.step(ctx)
-	w.noted(err)
+	w.noted(agreed, err)
 	return agreed, err
 }
 

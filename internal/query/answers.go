@@ -65,6 +65,11 @@ func (a *answerer) methods() map[string]method {
 // answer turns a method into a handler for the broker.
 func (a *answerer) answer(name string, m method) func(context.Context, []byte) ([]byte, error) {
 	return func(ctx context.Context, question []byte) ([]byte, error) {
+		if a.o.Await != nil && usesDatabase(name) {
+			if err := a.o.Await(ctx); err != nil {
+				return nil, answerError(&history.Error{Class: history.Retry, Op: "answer " + name, Err: err})
+			}
+		}
 		slots := []chan struct{}{a.slots}
 		if readsWhole(name) { // such a request waits without a slot that others could use
 			slots = []chan struct{}{a.whole, a.slots}
@@ -99,6 +104,9 @@ func (a *answerer) answer(name string, m method) func(context.Context, []byte) (
 // readsWhole reports whether a method reads all of a history, or all values of an instance, into
 // memory.
 func readsWhole(name string) bool { return name == MethodWaiting || name == MethodValues }
+
+// usesDatabase reports whether a method reads or changes the database, or lets others do so.
+func usesDatabase(name string) bool { return name != MethodSystem && name != MethodCheckStart }
 
 // readQuestion decodes a request. An empty request stands for an empty JSON object.
 func readQuestion(name string, data []byte) (q Question, err error) {

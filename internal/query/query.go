@@ -110,6 +110,9 @@ type Options struct {
 	// Recover lets the orchestrators check soon whether the broker has everything that it should
 	// have. Such requests are not answered if it is nil, or with ReadOnly.
 	Recover func(ctx context.Context) (Recovery, error)
+	// Await returns nil once the database may be used, or an error when the context ends first.
+	// Requests that need the database wait for it. nil: it may be used at once.
+	Await func(ctx context.Context) error
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance. Such requests are not answered if it is nil.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)

@@ -512,3 +512,39 @@ func FuzzQuestion(f *testing.F) {
 		}
 	})
 }
+
+// Requests that need the database wait until it may be used. One that must not wait for longer is
+// not done, and may be repeated.
+func TestRequestsWaitForTheDatabase(t *testing.T) {
+	waits, may := make(chan struct{}, 1), make(chan struct{})
+	s := newSystem(t, query.Options{
+		System: func(context.Context) (query.System, error) { return query.System{}, nil },
+		Await: func(ctx context.Context) error {
+			waits <- struct{}{}
+			select {
+			case <-may:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+	s.commit(t, historytest.NewActor("i").Start())
+	if _, err := s.ask(t, query.MethodSystem, `{}`); err != nil {
+		t.Errorf("a request that needs no database has %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-waits
+		cancel()
+	}()
+	_, err := s.Request(ctx, query.MethodDelete, []byte(`{"instance":"i","deletion":{"force":true}}`))
+	var told *broker.ResponseError
+	if !errors.As(err, &told) || told.Code != history.Retry.String() {
+		t.Errorf("a deletion has %v", err)
+	}
+	close(may)
+	if got, err := s.ask(t, query.MethodInstance, `{"instance":"i"}`); err != nil ||
+		!strings.Contains(got, `"instance":"i"`) {
+		t.Errorf("the instance is %s, %v", got, err)
+	}
+}

@@ -270,7 +270,7 @@ var internalIntervals = map[string][]string{
 	"a pause between two attempts, which repeat what changes nothing": {
 		"app.firstPause", "app.longestPause", "cockroach.firstPause", "cockroach.lastPause", "cockroach.holdAgain",
 		"jobpushed.firstPause", "jobpushed.longestPause", "nats.bucketAgain", "nats.forwardAgain", "nats.takeAgain",
-		"orchestrator.refusedPause", "worker.refusedPause",
+		"orchestrator.refusedPause", "worker.pausedFor", "worker.refusedPause",
 		"nats.lookAgain", "nats.mendEvery", "nats.mendAfter", "orchestrator.compareAgain", "orchestrator.loadAgain",
 		"orchestrator.receiveAgain", "ownership.receiveAgain", "report.lookAgain", "sqlite.firstPause",
 		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
@@ -278,7 +278,7 @@ var internalIntervals = map[string][]string{
 	"how often a process looks": {
 		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",
 		"worker.warnEvery",
-		"orchestrator.decidesAgain",
+		"identity.decidesAgain", "worker.pausedAgain",
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.warnEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",
 		"maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
@@ -304,7 +304,7 @@ var internalIntervals = map[string][]string{
 		"nats.markerFor", "nats.receivedLately", "nats.remembered", "orchestrator.returnedFor",
 		"orchestrator.takeoverWithin", "outbox.keptFor", "outbox.recent", "ownership.unknownFor", "query.keepParts",
 		"sqladmin.shortTombstoneTTL", "worker.withdrawnFor", "cockroach.markSlack", "cockroach.markStep",
-		"cockroach.WakeStep", "maintenance.settleFor", "nats.loadSlice",
+		"cockroach.WakeStep", "maintenance.heldLong", "maintenance.settleFor", "nats.loadSlice",
 	},
 	"part of a timeout on the page": {
 		"worker.surelyStored", "worker.maxLastMoment", "steps.stepGrace", "client.skew",

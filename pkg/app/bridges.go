@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"time"
 
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -37,18 +38,33 @@ func (a *App) bridges(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues jo
 	if err != nil {
 		return nil, nil, err
 	}
-	return group{pushes, {name: "starts from queues", run: starter.Run, live: alive, ready: readyAnyway}}, queues, nil
+	starts := service{name: "starts from queues", run: starter.Run, live: alive, ready: readyAnyway}
+	return group{after(o, pushes), after(o, starts)}, queues, nil
+}
+
+// after returns a service that begins once the orchestrator knows that the database belongs to
+// NATS. Pushes to another database, or to a copy, would be lost.
+func after(o *orchestrator.Orchestrator, s service) service {
+	run := s.run
+	s.run = func(ctx context.Context) error {
+		if o.AwaitDatabase(ctx) != nil {
+			return nil // the context has ended
+		}
+		return run(ctx)
+	}
+	return s
 }
 
 // newPusher makes the worker that does what orchestrations push to queues.
 func (a *App) newPusher(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues jobs.Store) (service, error) {
-	code, err := activity.NewBuiltInRegistry(jobpushed.Handler(jobserver.Counted(queues, a.telemetry.Metrics)))
+	counted := jobserver.Counted(queues, a.telemetry.Metrics)
+	code, err := activity.NewBuiltInRegistry(jobpushed.Handler(jobserver.Gated(counted, o.UsesDatabase)))
 	if err != nil {
 		return service{}, err
 	}
 	w, err := worker.New(b, code, worker.Config{
 		Inside: true, ID: pusherID(o.ID()), Build: a.build(), Tags: worker.Tags(jobpush.Tag), Slots: slotsOfPushes,
-		MaxSessions:     -1,
+		MaxSessions: -1, Paused: o.UsesDatabase,
 		ShutdownTimeout: pushesWithin(a.config.ShutdownTimeout), CancelGrace: pusherGrace,
 		SessionLease: a.config.Streams.SessionLease,
 		Logger:       a.logs.workerLogger(),

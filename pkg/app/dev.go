@@ -18,6 +18,7 @@ import (
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/devdir"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/settings"
@@ -26,6 +27,7 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/outbox"
+	jobserver "github.com/rondo-run/rondo/services/jobs"
 )
 
 // System is a running system, as [Demo] sees it.
@@ -93,7 +95,7 @@ func (a *App) dev(ctx context.Context) (err error) {
 	}
 	defer a.closeInto(&err, h.close)
 	sweep(ctx, b, store.Store, a.log)
-	all, queues, err := a.devServices(b, store)
+	all, queues, err := a.devServices(b, store, q)
 	if err != nil {
 		return err
 	}
@@ -154,8 +156,12 @@ func (a *App) keepFiles(open *os.File) service {
 }
 
 // sweep publishes at once the outbox entries of an earlier process, which is dead: no other process
-// can have the directory.
+// can have the directory. It publishes nothing if the database does not belong to NATS.
 func sweep(ctx context.Context, b *natsbroker.Bus, store history.Store, log *slog.Logger) {
+	if err := identity.Check(ctx, store, b); err != nil {
+		log.Warn("outbox entries are not published before the orchestrator starts", "error", err)
+		return
+	}
 	s := outbox.Sweeper{Broker: b, Store: store, Prefix: b.Prefix(), Hold: time.Second, Log: log}
 	if _, err := s.Sweep(ctx); err != nil {
 		log.Warn("outbox entries could not be published; the orchestrator tries again", "error", err)
@@ -164,13 +170,14 @@ func sweep(ctx context.Context, b *natsbroker.Bus, store history.Store, log *slo
 
 // devServices are those that the program has code for. It returns the queues of the database as
 // they are to be served, too.
-func (a *App) devServices(b *natsbroker.Bus, store opened) (all group, queues jobs.Store, err error) {
+func (a *App) devServices(b *natsbroker.Bus, store opened, q *jobserver.Config) (all group, queues jobs.Store,
+	err error) {
 	queues = store.Queues()
 	if len(a.code.orchestrations.Names()) > 0 {
 		if a.config.Orchestrator.ID == "" {
 			a.config.Orchestrator.ID = "dev" // the next one takes its place at once, also when this one is killed
 		}
-		all, queues, err = a.newOrchestrator(b, store)
+		all, queues, err = a.newOrchestrator(b, store, q)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -29,7 +29,7 @@ func (a *App) orchestrator(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, a.closeAll(h.close))
 	}
-	all, queues, err := a.newOrchestrator(b, store)
+	all, queues, err := a.newOrchestrator(b, store, q)
 	if err == nil {
 		var served group
 		if served, err = a.newQueues(q, queues); err == nil {
@@ -91,14 +91,18 @@ func (a *App) serve(ctx context.Context, h *health, b broker.Discovery, all grou
 }
 
 // newOrchestrator makes an orchestrator and the services beside it. It returns the queues of the
-// database as they are to be served, nil if the database has none.
-func (a *App) newOrchestrator(b *natsbroker.Bus, store opened) (group, jobs.Store, error) {
+// database as they are to be served, nil if the database has none. If q is not nil, their server
+// refuses requests while the orchestrator does not use the database.
+func (a *App) newOrchestrator(b *natsbroker.Bus, store opened, q *jobserver.Config) (group, jobs.Store, error) {
 	c := orchestratorConfig(&a.config)
 	c.Logger, c.CodeLogger = cmp.Or(c.Logger, a.log), cmp.Or(c.CodeLogger, c.Logger, a.logs.codeLogger())
 	c.Build, c.Tracer, c.Metrics = a.build(), a.telemetry.Tracer, a.telemetry.Metrics
 	o, err := orchestrator.New(b, store.Store, a.code.orchestrations, c)
 	if err != nil {
 		return nil, nil, err
+	}
+	if q != nil {
+		q.Ready = o.UsesDatabase
 	}
 	most := cmp.Or(a.config.JobQueues.MaxJob, jobserver.DefaultMaxJob)
 	beside, queues, err := a.bridges(b, o, jobpushed.Bounded(store.Queues(), most))

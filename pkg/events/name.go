@@ -59,7 +59,16 @@ func CheckChosenInstance(id string) error {
 func CheckTag(tag string) error { return checkText("tag", tag, MaxTag) }
 
 // CheckSession validates a session id.
-func CheckSession(id string) error { return checkText("session id", id, MaxTag) }
+func CheckSession(id string) error {
+	if err := checkText("session id", id, MaxTag); err != nil {
+		return err
+	}
+	if strings.HasPrefix(id, ReservedPrefix) {
+		return fmt.Errorf("session id %q: the prefix %q is reserved for the engine; choose another id", id,
+			ReservedPrefix)
+	}
+	return nil
+}
 
 // CheckText validates the key of a value or the id of a patch.
 func CheckText(what, s string) error { return checkText(what, s, MaxValueKey) }

@@ -56,6 +56,8 @@ func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
 		{"no tag", events.CheckTag, "", []string{"tag", "empty"}},
 		{"a tag that is too long", events.CheckTag, long[:events.MaxTag+1], []string{"tag", "129 bytes"}},
 		{"a session", events.CheckSession, "user 9", nil},
+		{"a session of the engine", events.CheckSession, "rondo.recovery",
+			[]string{`"rondo.recovery"`, `"rondo."`, "reserved", "choose another"}},
 		{"a session that is too long", events.CheckSession, long[:events.MaxTag+1],
 			[]string{"session id", "129 bytes"}},
 	}

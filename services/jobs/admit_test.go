@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/pkg/history"
 )
 
 // untouched is a store that fails the test when it is used.
@@ -620,5 +622,27 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 		if _, err := NewTLS(c.files, nil, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v; want %s", err, c.want)
 		}
+	}
+}
+
+// While the database may be a copy, no request reaches a queue.
+func TestQueuesThatMayNotBeUsedRefuse(t *testing.T) {
+	s := serving(t, untouched{t: t}, Config{Ready: func() error { return errors.New("it may be a copy") }})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, r := range routes {
+		if r.ID == "openapi" {
+			continue
+		}
+		got, text := ask(t, client, s, r, "mine")
+		if got.status != http.StatusServiceUnavailable || got.ErrorCode != codeUnavailable ||
+			got.header.Get("Retry-After") == "" || !strings.Contains(got.Detail, "it may be a copy") {
+			t.Errorf("%s %s: %d %s", r.Method, r.Path, got.status, text)
+		}
+	}
+	ready := errors.New("it may be a copy")
+	store := Gated(untouched{t: t}, func() error { return ready })
+	if _, err := store.Do(t.Context(), "mine", jobs.Push{}); !errors.Is(err, ready) ||
+		history.ClassOf(err) != history.Retry {
+		t.Errorf("a push has %v", err)
 	}
 }

@@ -33,6 +33,9 @@ type route struct {
 	serve serve
 }
 
+// usesQueues reports whether the route reads or changes queues.
+func (r route) usesQueues() bool { return r.Right != "" || r.ID == "list" }
+
 // handlers have the operations of all routes, by what they are about.
 type handlers struct {
 	items  *jobHandlers
@@ -212,6 +215,9 @@ func (s *Server) safely(r route, c *call) (a answer, err error) {
 	if err := s.admit(r, c); err != nil {
 		return answer{}, err
 	}
+	if err := s.ready(r); err != nil {
+		return answer{}, err
+	}
 	return r.serve(s.handlers, c)
 }
 
@@ -249,6 +255,17 @@ func (s *Server) admit(r route, c *call) error {
 	if !c.may(r.Right, c.queue) {
 		return newProblem(http.StatusForbidden, codeMayNot,
 			fmt.Sprintf("%s may not %s queue %s: the access file does not allow it", c.caller.Name, r.Right, c.queue))
+	}
+	return nil
+}
+
+// ready refuses requests that need queues, while these may not be used.
+func (s *Server) ready(r route) error {
+	if s.config.Ready == nil || !r.usesQueues() {
+		return nil
+	}
+	if err := s.config.Ready(); err != nil {
+		return newProblem(http.StatusServiceUnavailable, codeUnavailable, err.Error()+"; try again").retry(time.Second)
 	}
 	return nil
 }

@@ -65,6 +65,9 @@ type Config struct {
 	// ShutdownTimeout is how long a shutdown may take: half of it for requests in progress, 10
 	// seconds at most, and as long for their transactions. 0: 20 seconds.
 	ShutdownTimeout time.Duration
+	// Ready returns the reason why the queues may not be used now, or nil: then requests get 503.
+	// nil: always ready.
+	Ready func() error `json:"-"`
 	// Tracer exports spans, Metrics records metrics; nil: no export.
 	Tracer  *telemetry.Tracer
 	Metrics *telemetry.Metrics `json:"-"`

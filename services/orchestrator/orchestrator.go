@@ -150,6 +150,9 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 		CodeLogger: config.CodeLogger, Logger: o.log, Tracer: config.Tracer, Metrics: config.Metrics,
 		Deliver: func(ctx context.Context, m events.Message) { o.loop.deliver(ctx, m) }})
 	o.own = ownership.New(config.ID, config.Build, code, broker, o.log)
+	o.system = identity.New(identity.Config{Store: store, Broker: broker, Every: config.Sweep.BeatEvery,
+		Beats: func() bool { return slices.Contains(o.own.Owned(), 0) }, Log: o.log,
+		Lost: func(ctx context.Context, since time.Time) error { return o.keeper.LostSince(ctx, since) }})
 	o.newPipeline()
 	o.newHelpers()
 	return o, nil
@@ -205,7 +208,7 @@ func (o *Orchestrator) newPipeline() {
 		in: arrivals.in, calls: calls, drained: make(chan struct{}),
 	}
 	o.loop.marks.giveBack = o.loop.giveBack
-	o.values = &valueReader{by: c.ID, broker: o.broker, prefix: prefix, store: o.store, dead: dead,
+	o.values = &valueReader{by: c.ID, broker: o.broker, prefix: prefix, store: o.store, system: o.system, dead: dead,
 		background: o.background, reading: make(chan struct{}, readAtOnce), log: o.log}
 }
 
@@ -216,12 +219,10 @@ func (o *Orchestrator) newHelpers() {
 		By: c.ID, Every: c.Sweep.Every, Limit: c.Sweep.Limit, OverdueGrace: c.Sweep.OverdueGrace,
 		Patience:    c.Round.Patience,
 		OutboxAfter: c.Sweep.OutboxAfter, Retention: c.Retention, KeepExecutions: c.KeepExecutions,
-		KeepFormerFor: c.KeepFormerFor, Clock: o.clock.read, Jitter: c.Clocks.Jitter, Runs: o.own.MayRun,
+		KeepFormerFor: c.KeepFormerFor, Clock: o.mayDecide, Jitter: c.Clocks.Jitter, Runs: o.own.MayRun,
 		Has:        c.Round.Code.Has,
 		Background: o.background.do, Metrics: c.Metrics, Logger: o.log,
 	})
-	o.system = identity.New(identity.Config{Store: o.store, Broker: o.broker, Every: c.Sweep.BeatEvery,
-		Beats: func() bool { return slices.Contains(o.own.Owned(), 0) }, Lost: o.keeper.LostSince, Log: o.log})
 	o.gauges = &report.Gauges{
 		Every: c.MeasureEvery, Members: o.own, Backlogs: o.broker, Store: o.store, Metrics: c.Metrics, Logger: o.log,
 		Process: report.Process{
@@ -233,21 +234,14 @@ func (o *Orchestrator) newHelpers() {
 	}
 }
 
-// mayDecide returns the time once rounds may be decided: the database is not behind, and the clock
-// is right.
+// mayDecide returns the time once rounds may be decided, and regular jobs may run: the database is
+// not behind, and the clock is right.
 func (o *Orchestrator) mayDecide(ctx context.Context) (time.Time, error) {
-	for o.system.Decides() != nil {
-		select {
-		case <-time.After(decidesAgain):
-		case <-ctx.Done():
-			return time.Time{}, context.Cause(ctx)
-		}
+	if err := o.system.Await(ctx); err != nil {
+		return time.Time{}, err
 	}
 	return o.clock.read(ctx)
 }
-
-// decidesAgain is the interval at which a decider looks whether rounds may be decided again.
-const decidesAgain = 100 * time.Millisecond
 
 // ID is the name of the orchestrator among the members.
 func (o *Orchestrator) ID() string { return o.config.ID }
@@ -329,7 +323,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		end, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
 			Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
 			Rounds: o.deciders.longRounds, Quarantined: o.quarantine.list,
-			CheckStart: o.config.Round.CheckStart, Logger: o.log})
+			Await: o.system.Await, CheckStart: o.config.Round.CheckStart, Logger: o.log})
 		if err == nil {
 			answers = end
 		}
@@ -426,7 +420,19 @@ func (o *Orchestrator) Owned() []int { return o.own.Owned() }
 func (o *Orchestrator) Knows(name, version string) bool { return o.own.Knows(name, version) }
 
 // Takes returns the reason why it takes no messages now, or nil.
-func (o *Orchestrator) Takes() error { return o.own.Ready() }
+func (o *Orchestrator) Takes() error {
+	if err := o.system.Decides(); err != nil {
+		return err
+	}
+	return o.own.Ready()
+}
+
+// UsesDatabase returns the reason why nothing may be read from the database or written to it now,
+// or nil: until the orchestrator knows that it belongs to NATS, and while it may be a copy.
+func (o *Orchestrator) UsesDatabase() error { return o.system.Decides() }
+
+// AwaitDatabase returns nil once UsesDatabase does, or an error when the context ends first.
+func (o *Orchestrator) AwaitDatabase(ctx context.Context) error { return o.system.Await(ctx) }
 
 // Unknown is an instance whose messages wait for an orchestrator that can take them.
 type Unknown = ownership.Unknown

@@ -29,6 +29,11 @@ type valueReader struct {
 	store  interface {
 		Value(ctx context.Context, instance, key string) (history.Value, bool, error)
 	}
+	// system tells whether values may be read: not from a database that may be a copy.
+	system interface {
+		Decides() error
+		Await(ctx context.Context) error
+	}
 	dead       *deadLetters
 	background *background
 	reading    chan struct{} // has one element for each value that is being read
@@ -59,7 +64,7 @@ func (r *valueReader) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && r.system.Await(ctx) == nil {
 		if _, err := queue.Take(ctx, readAtOnce, func(d broker.Delivery) {
 			select {
 			case r.reading <- struct{}{}:
@@ -90,7 +95,11 @@ func (r *valueReader) read(ctx context.Context, d broker.Delivery) {
 		r.dead.malformed(d, "it is no work")
 		return
 	}
-	answer, err := r.valueFor(ctx, work)
+	err = r.system.Decides()
+	var answer events.Message
+	if err == nil {
+		answer, err = r.valueFor(ctx, work)
+	}
 	if err != nil {
 		r.log.Warn("a value could not be read; trying again", "instance", m.Instance, "error", err)
 		d.Hold.Nak(time.Second)

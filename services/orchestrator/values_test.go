@@ -2,12 +2,15 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
@@ -76,8 +79,8 @@ func TestReadsOfValuesAreBounded(t *testing.T) {
 				Hold: settled{how: how}})
 		}
 		store := slowStore{released: make(chan struct{}), reading: make(chan struct{}, all)}
-		r := &valueReader{by: "o-1", broker: f, prefix: "rondo", store: store, background: newBackground(),
-			reading: make(chan struct{}, readAtOnce), log: slog.New(slog.DiscardHandler)}
+		r := &valueReader{by: "o-1", broker: f, prefix: "rondo", store: store, system: new(agreement),
+			background: newBackground(), reading: make(chan struct{}, readAtOnce), log: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -99,4 +102,56 @@ func TestReadsOfValuesAreBounded(t *testing.T) {
 		<-ended
 		r.background.wait(t.Context())
 	})
+}
+
+// agreement tells that the database may be used, or why not.
+type agreement struct{ err error }
+
+func (a *agreement) Decides() error { return a.err }
+
+func (a *agreement) Await(ctx context.Context) error {
+	if a.err != nil {
+		<-ctx.Done()
+	}
+	return a.err
+}
+
+// Nothing is read from a database that may be a copy: the task goes to another orchestrator.
+func TestNoValueIsReadFromACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := events.Encode("rondo", events.Message{Instance: "i", ID: "1",
+			Content: &events.Task{Ref: events.Ref{Execution: 1, Event: 2, Incarnation: "x"}, Orchestration: "o",
+				Attempt: 1, Activity: orchestration.ReadValueActivity, Tag: orchestration.SystemTag,
+				Input: codec.Payload(`{"instance":"other","key":"k"}`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		how := make(chan string, 1)
+		d := broker.Delivery{Subject: w.Subject, Header: w.Header, Body: w.Body, Hold: settled{how: how}}
+		f := &floodedQueue{tasks: []broker.Delivery{d}}
+		store := slowStore{released: make(chan struct{}), reading: make(chan struct{}, 1)}
+		close(store.released)
+		r := &valueReader{by: "o-1", broker: f, prefix: "rondo", store: store,
+			system: &agreement{errors.New("a copy")}, background: newBackground(), reading: make(chan struct{}, 1),
+			log: slog.New(slog.DiscardHandler)}
+		r.read(t.Context(), d) // it was received just before
+		if got := <-how; got == "ack" || len(store.reading) > 0 {
+			t.Errorf("a task has %s, and %d values were read", got, len(store.reading))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go r.run(ctx)
+		synctest.Wait()
+		if f.taken > 0 {
+			t.Error("a task was taken")
+		}
+		cancel()
+	})
+}
+
+// Starts of job queues wait until the database is known to belong to NATS.
+func TestNothingIsTakenBeforeTheSystemIsKnown(t *testing.T) {
+	o := &Orchestrator{system: identity.New(identity.Config{})}
+	if err := o.Takes(); err == nil || !strings.Contains(err.Error(), "belong together") {
+		t.Errorf("it takes starts: %v", err)
+	}
 }

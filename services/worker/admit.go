@@ -7,6 +7,7 @@ import (
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/plural"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
 )
 
@@ -15,6 +16,7 @@ import (
 type admission struct {
 	ctx         context.Context
 	id          string // of the worker
+	paused      func() error
 	maxCrashes  int
 	bus         broker.Handovers
 	lasted      *lasted
@@ -33,7 +35,7 @@ func (m *admission) admit(a *attempt) bool {
 	case a.unreadable != nil:
 		m.dead.deadLetter(a, "unreadable", a.unreadable.Error())
 		return false
-	case m.elsewhere(a), !m.mayBegin(a), m.tooLate(a), !m.inSession(a):
+	case m.elsewhere(a), m.isPaused(a), !m.mayBegin(a), m.tooLate(a), !m.inSession(a):
 		return false
 	case a.numDelivered() > 1 && !m.recall(a):
 		return false
@@ -44,6 +46,15 @@ func (m *admission) admit(a *attempt) bool {
 	if m.withdrawals.recent.has(a.d.Subject) {
 		m.withdrawals.doubt(a)
 	}
+	return true
+}
+
+// isPaused nacks a task while the worker takes none.
+func (m *admission) isPaused(a *attempt) bool {
+	if m.paused() == nil {
+		return false
+	}
+	m.settler.nack(a, pausedFor)
 	return true
 }
 
@@ -75,11 +86,16 @@ func (m *admission) tooLate(a *attempt) bool {
 }
 
 // inSession hands a task over to the worker that has its session. It returns false if that is
-// another worker, or if no worker can have the session now.
+// another worker, or if no worker can have the session now. It fails a task with an invalid
+// session.
 func (m *admission) inSession(a *attempt) bool {
 	id := a.work.Session
 	if id == "" || a.isInSession() {
 		return true
+	}
+	if err := events.CheckSession(id); err != nil {
+		m.executor.end(a, nil, &failure.Error{Kind: failure.Application, NonRetryable: true, Message: err.Error()})
+		return false
 	}
 	owner, err := m.sessions.enter(m.ctx, id)
 	switch {

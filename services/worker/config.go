@@ -30,6 +30,9 @@ type Config struct {
 	// only, and does not answer discovery requests as a worker. Metrics count and measure its
 	// attempts like those of others.
 	Inside bool
+	// Paused returns the reason why the worker takes no tasks now, or nil. It nacks those that it
+	// has not begun. Default: never.
+	Paused func() error `json:"-"`
 	// Tags selects the tasks that it takes.
 	Tags TagFilter
 
@@ -201,6 +204,9 @@ func (c Config) withDefaults() Config {
 	duration(&c.Discover, 2*time.Second)
 	if c.ID == "" {
 		c.ID = madeUpID()
+	}
+	if c.Paused == nil {
+		c.Paused = func() error { return nil }
 	}
 	if c.Codec == nil {
 		c.Codec = codec.JSON{}

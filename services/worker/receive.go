@@ -83,7 +83,7 @@ func (r *run) discover() {
 
 // takeFrom takes tasks from a queue until the worker drains.
 func (r *run) takeFrom(q *queue) {
-	for failed := 0; r.taking.Err() == nil; failed++ {
+	for failed := 0; r.awaitUnpaused(); failed++ {
 		work, err := r.bus.OpenTaskQueue(r.taking, q.name)
 		if err == nil {
 			var took bool
@@ -93,6 +93,10 @@ func (r *run) takeFrom(q *queue) {
 		}
 		if r.taking.Err() != nil {
 			return
+		}
+		if errors.Is(err, errPaused) {
+			failed = -1
+			continue
 		}
 		delay := backoff.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}.After(failed)
 		if errors.Is(err, broker.ErrNoTaskQueue) { // an orchestrator creates it with the first task
@@ -114,6 +118,27 @@ func (r *run) takeFrom(q *queue) {
 	}
 }
 
+// errPaused reports that the worker takes no tasks now.
+var errPaused = errors.New("the worker is paused")
+
+const (
+	// pausedAgain is the interval at which a paused worker looks whether it may take tasks again.
+	pausedAgain = 100 * time.Millisecond
+	// pausedFor is the delay of the redelivery of a task that a paused worker has received.
+	pausedFor = time.Second
+)
+
+// awaitUnpaused reports true once the worker may take tasks, and false when it drains.
+func (r *run) awaitUnpaused() bool {
+	for r.taking.Err() == nil {
+		if r.config.Paused() == nil {
+			return true
+		}
+		sleep(r.taking, nil, pausedAgain)
+	}
+	return false
+}
+
 // takeAll takes tasks from an open queue until an error.
 func (r *run) takeAll(q *queue, work broker.TaskQueue) (took bool, err error) {
 	stop, err := work.Offer(r.config.ID, func(d broker.Delivery) bool { return r.passed(q, d) })
@@ -123,6 +148,9 @@ func (r *run) takeAll(q *queue, work broker.TaskQueue) (took bool, err error) {
 	defer stop()
 	q.setProblem(nil)
 	for {
+		if r.config.Paused() != nil {
+			return took, errPaused
+		}
 		f, ok := r.slots.ask(r.taking, q.id)
 		if !ok {
 			return took, nil
@@ -152,7 +180,8 @@ func (w *Worker) arrive(q *queue, f fetch, d broker.Delivery) {
 // passed accepts a direct delivery if there is room for it. Otherwise the publisher stores the task
 // for any worker with room.
 func (w *Worker) passed(q *queue, d broker.Delivery) bool {
-	if w.draining.Load() || len(d.Header[events.HeaderSession]) > 0 || !w.slots.hasRoom(q.id) {
+	if w.draining.Load() || w.config.Paused() != nil || len(d.Header[events.HeaderSession]) > 0 ||
+		!w.slots.hasRoom(q.id) {
 		return false
 	}
 	a := w.read(q, d)

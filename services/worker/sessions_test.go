@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,4 +213,20 @@ func TestManyHandoversShareTheSlots(t *testing.T) {
 		t.Errorf("%d ran at once", most)
 	}
 	w.settled(broker.TaskQueueName{Activity: "echo"})
+}
+
+// TestASessionOfTheEngineIsRefused: the leases of the engine's jobs begin with the same prefix.
+func TestASessionOfTheEngineIsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		calls := make(chan call, 1)
+		w.start(worker.Config{ID: "w-1"}, held(block, calls))
+		w.send("i", events.Task{Activity: "block", Session: "rondo.recovery", Input: codec.Payload(`"x"`)})
+		if _, f := w.failed(); !f.Error.NonRetryable || !strings.Contains(f.Error.Message, "reserved") ||
+			len(calls) > 0 {
+			t.Errorf("%d calls, and it fails with %+v", len(calls), f.Error)
+		}
+		if owner, err := w.bus.Owner(t.Context(), "rondo.recovery"); owner != "" || err != nil {
+			t.Errorf("%q has the lease, %v", owner, err)
+		}
+	})
 }

@@ -154,9 +154,9 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 		completer: w.completer}
 	w.withdrawals = &withdrawals{bus: b, side: w.side, held: w.held, stop: w.executor.withdraw,
 		asking: make(chan struct{}, maxAsking)}
-	w.admission = &admission{ctx: w.publishing, id: c.ID, maxCrashes: c.MaxTaskCrashes, bus: b, lasted: w.lasted,
-		sessions: w.sessions, notes: w.notes, withdrawals: w.withdrawals, settler: w.settler, dead: dead,
-		completer: w.completer, executor: w.executor}
+	w.admission = &admission{ctx: w.publishing, id: c.ID, paused: c.Paused, maxCrashes: c.MaxTaskCrashes, bus: b,
+		lasted: w.lasted, sessions: w.sessions, notes: w.notes, withdrawals: w.withdrawals, settler: w.settler,
+		dead: dead, completer: w.completer, executor: w.executor}
 	w.slots = newSlots(c, w.execute, w.settler.noSlot)
 	return w, nil
 }

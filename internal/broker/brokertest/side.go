@@ -191,7 +191,8 @@ func sessionOwner(t *T) {
 			t.Errorf("%q has %q, %v; want %q", is, session, err, want)
 		}
 	}
-	names := append([]string{"s", strings.Repeat("x", 128), strings.Repeat("x", 127) + "y"}, oddNames...)
+	names := append([]string{"s", events.ReservedPrefix + "job", strings.Repeat("x", 128),
+		strings.Repeat("x", 127) + "y"}, oddNames...)
 	for i, s := range names {
 		w1, w2 := fmt.Sprint("worker ", i), fmt.Sprint("other ", i)
 		owner(a, s, "")
@@ -216,23 +217,31 @@ func sessionOwner(t *T) {
 
 func sessionEnds(t *T) {
 	a, b := t.bus(), t.bus()
-	_, err := a.Acquire(t.Context(), "s", "w")
-	t.must(err)
+	names := []string{"s", events.ReservedPrefix + "job"}
 	var renewed time.Time
-	for range 16 { // for two leases at least
-		pause(t.Context(), t.SessionLease/8)
+	acquire := func() {
+		t.Helper()
 		renewed = time.Now()
-		owner, err := a.Acquire(t.Context(), "s", "w")
-		t.must(err)
-		if owner != "w" {
-			t.Fatalf("%q has it, though it was renewed", owner)
+		for _, name := range names {
+			owner, err := a.Acquire(t.Context(), name, "w")
+			t.must(err)
+			if owner != "w" {
+				t.Fatalf("%q has %q, though it was renewed", owner, name)
+			}
 		}
 	}
-	t.eventually("the session has ended", func() bool {
-		owner, err := b.Acquire(t.Context(), "s", "v")
-		t.must(err)
-		return owner == "v"
-	})
+	acquire()
+	for range 16 { // for two leases at least
+		pause(t.Context(), t.SessionLease/8)
+		acquire()
+	}
+	for _, name := range names {
+		t.eventually("the lease has ended", func() bool {
+			owner, err := b.Acquire(t.Context(), name, "v")
+			t.must(err)
+			return owner == "v"
+		})
+	}
 	if ended := time.Now(); ended.Before(renewed.Add(t.SessionLease / 2)) {
 		t.Errorf("it ended %v after it was renewed, the lease is %v", ended.Sub(renewed), t.SessionLease)
 	}

@@ -176,7 +176,8 @@ func newBus(config Config) *Bus {
 	return &Bus{
 		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
 		inbox:   in,
-		members: newMembers(res), handovers: &handovers{c, reader}, leases: &leases{res}, keyValue: &keyValue{res},
+		members: newMembers(res), handovers: &handovers{c, reader},
+		leases: &leases{res, &keyValue{res}}, keyValue: &keyValue{res},
 		notifications: &notifications{c}, requests: &requests{c},
 	}
 }

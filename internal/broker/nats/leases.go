@@ -35,11 +35,57 @@ func keyOf(s string) string {
 	return s[:maxConsumerName-17] + "_" + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// leases are the leases of sessions.
-type leases struct{ *resources }
+// leases are the leases of sessions, and those of jobs of orchestrators.
+type leases struct {
+	*resources
+	values *keyValue // has those of jobs
+}
+
+// isJob reports whether a lease is that of a job of orchestrators.
+func isJob(name string) bool { return strings.HasPrefix(name, events.ReservedPrefix) }
+
+// acquireJob is Acquire for a job.
+func (l *leases) acquireJob(ctx context.Context, job, by string) (string, error) {
+	key := broker.KeyLease + job
+	for {
+		owner, place, err := l.values.last(ctx, key)
+		if err != nil {
+			return "", err
+		}
+		if owner != nil && string(owner) != by {
+			return string(owner), nil
+		}
+		err = l.values.publish(ctx, key, putOperation, []byte(by),
+			append(expiring(l.plan.config.SessionLease), jetstream.WithExpectLastSequencePerSubject(place))...)
+		if err == nil {
+			return by, nil
+		}
+		if !isChanged(err) { // otherwise another one was faster, or the lease has just expired
+			return "", err
+		}
+	}
+}
+
+// releaseJob is Release for a job.
+func (l *leases) releaseJob(ctx context.Context, job, by string) error {
+	key := broker.KeyLease + job
+	owner, place, err := l.values.last(ctx, key)
+	if err != nil || string(owner) != by {
+		return err
+	}
+	err = l.values.publish(ctx, key, deleteOperation, nil,
+		append(expiring(markerFor), jetstream.WithExpectLastSequencePerSubject(place))...)
+	if isChanged(err) {
+		return nil // it has expired
+	}
+	return err
+}
 
 // Acquire implements broker.Leases.
 func (l *leases) Acquire(ctx context.Context, session, worker string) (string, error) {
+	if isJob(session) {
+		return l.acquireJob(ctx, session, worker)
+	}
 	kv, err := bucket(l.there.Load().sessions)
 	if err != nil {
 		return "", err
@@ -82,6 +128,9 @@ func (l *leases) crowded(err error) error {
 
 // Release implements broker.Leases.
 func (l *leases) Release(ctx context.Context, session, worker string) error {
+	if isJob(session) {
+		return l.releaseJob(ctx, session, worker)
+	}
 	kv, err := bucket(l.there.Load().sessions)
 	if err != nil {
 		return err
@@ -99,6 +148,10 @@ func (l *leases) Release(ctx context.Context, session, worker string) error {
 
 // Owner implements broker.Leases.
 func (l *leases) Owner(ctx context.Context, session string) (string, error) {
+	if isJob(session) {
+		owner, err := l.values.Get(ctx, broker.KeyLease+session)
+		return string(owner), err
+	}
 	kv, err := bucket(l.there.Load().sessions)
 	if err != nil {
 		return "", err

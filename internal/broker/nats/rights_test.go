@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/broker/embedded"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -183,11 +185,22 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 		must(orchestrator.Delete(ctx, key))
 	}
 	must(orchestrator.Repair(ctx))
-	if owner, err := orchestrator.Acquire(ctx, "recovery", "o"); err != nil || owner != "o" {
+	if owner, err := orchestrator.Acquire(ctx, "rondo.recovery", "o"); err != nil || owner != "o" {
 		// a lease for the recovery, which one orchestrator does
 		t.Errorf("%q, %v", owner, err)
 	}
-	must(orchestrator.Release(ctx, "recovery", "o"))
+	must(orchestrator.Release(ctx, "rondo.recovery", "o"))
+	// A worker can write any session, and cannot have the lease of a job with it.
+	byHand, err := nats.Connect(s.URL(), nats.UserInfo(tenant+"worker", tenant+"worker"),
+		nats.CustomInboxPrefix(inboxOf("worker")))
+	must(err)
+	defer byHand.Close()
+	_, err = byHand.RequestWithContext(ctx, "$KV.RONDO_SESSIONS.rondo=2Erecovery", []byte("w"))
+	must(err)
+	if owner, err := orchestrator.Acquire(ctx, "rondo.recovery", "o"); err != nil || owner != "o" {
+		t.Errorf("the lease of a job is that of %q, %v", owner, err)
+	}
+	must(orchestrator.Release(ctx, "rondo.recovery", "o"))
 	must(orchestrator.PutSchedule(ctx,
 		broker.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
 	if all, err := orchestrator.Schedules(ctx); err != nil || len(all) != 1 {

@@ -95,3 +95,27 @@ func TestSweepsWaitForARightClock(t *testing.T) {
 		}
 	})
 }
+
+// No regular job begins before the clock allows it.
+func TestRegularJobsWaitForTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := New(&namedBroker{}, &timedStore{}, Config{Logger: slog.New(slog.DiscardHandler),
+			Jitter: func(string, time.Duration) time.Duration { return 0 },
+			Clock: func(ctx context.Context) (time.Time, error) {
+				<-ctx.Done()
+				return time.Time{}, ctx.Err()
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			k.regularly(ctx, time.Second, "removing", func(context.Context) error {
+				t.Error("it was done")
+				return nil
+			})
+		}()
+		<-time.After(time.Hour)
+		cancel()
+		<-ended
+	})
+}

@@ -50,7 +50,8 @@ type Config struct {
 	// former execution stays in any case.
 	KeepExecutions int
 	KeepFormerFor  time.Duration
-	// Clock returns the time once the clock of this process is right; nil: at once.
+	// Clock returns the time once the clock of this process is right and the database may be used;
+	// nil: at once.
 	Clock outbox.Clock
 	// Jitter returns a delay up to most for a job.
 	Jitter func(what string, most time.Duration) time.Duration
@@ -76,6 +77,17 @@ type Keeper struct {
 	healer  outbox.Healer
 	// requests limits the logs of requests for a recovery.
 	requests rate.Sometimes
+
+	mu     sync.Mutex
+	others map[string]otherLease // the leases of other orchestrators, by name
+}
+
+// otherLease is a lease that another orchestrator held at each of the last attempts to acquire it.
+type otherLease struct {
+	owner       string
+	first, last time.Time // of the attempts
+	attempts    int
+	logged      bool
 }
 
 // New returns a Keeper.
@@ -97,6 +109,11 @@ const (
 
 	// requestsEvery is the interval of logs of requests for a recovery.
 	requestsEvery = time.Minute
+
+	// heldLong is for how long, and longAttempts at how many attempts in a row, another
+	// orchestrator holds a lease until that is logged: a job that takes so long may hang.
+	heldLong     = 10 * time.Minute
+	longAttempts = 3
 
 	tidyEvery   = time.Minute
 	retainEvery = time.Minute
@@ -134,7 +151,7 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // regularly calls do about every so often, with jitter, so that not all orchestrators call it at
-// the same moment. It logs a failure and continues.
+// the same moment, and while Clock allows it. It logs a failure and continues.
 func (k *Keeper) regularly(ctx context.Context, every time.Duration, what string, do func(context.Context) error) {
 	failed := false
 	for first := true; ; first = false {
@@ -146,6 +163,9 @@ func (k *Keeper) regularly(ctx context.Context, every time.Duration, what string
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
+		}
+		if _, err := k.config.Clock.Now(ctx); err != nil {
+			return // the context has ended
 		}
 		err := do(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -185,6 +205,9 @@ func (k *Keeper) tidy(ctx context.Context) error {
 // wakeHalted wakes halted instances whose code this orchestrator has: it may fit now. It runs once,
 // because the code does not change while the process runs.
 func (k *Keeper) wakeHalted(ctx context.Context) {
+	if _, err := k.config.Clock.Now(ctx); err != nil {
+		return // the context has ended
+	}
 	page := history.Page{}
 	for ctx.Err() == nil {
 		list, err := k.store.List(ctx, history.Filter{Statuses: []round.Status{round.Halted}}, page)
@@ -226,8 +249,12 @@ func (k *Keeper) healSchedules(ctx context.Context) error {
 func (k *Keeper) alone(lease string, do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		owner, err := k.broker.Acquire(ctx, lease, k.config.By)
-		if err != nil || owner != k.config.By {
+		if err != nil {
 			return err
+		}
+		k.held(lease, owner)
+		if owner != k.config.By {
+			return nil
 		}
 		defer k.release(lease)
 		doing, stop := context.WithCancel(ctx)
@@ -235,6 +262,31 @@ func (k *Keeper) alone(lease string, do func(context.Context) error) func(contex
 		go k.renew(doing, lease)
 		return do(doing)
 	}
+}
+
+// held notes the owner of a lease, and logs once if another one holds it for long.
+func (k *Keeper) held(lease, owner string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if owner == k.config.By {
+		delete(k.others, lease)
+		return
+	}
+	now := time.Now()
+	x := k.others[lease]
+	if x.owner != owner || now.Sub(x.last) > 2*pruneEvery { // there was no attempt meanwhile
+		x = otherLease{owner: owner, first: now}
+	}
+	x.last, x.attempts = now, x.attempts+1
+	if !x.logged && x.attempts >= longAttempts && now.Sub(x.first) >= heldLong {
+		x.logged = true
+		k.log.Warn("lease held by another orchestrator for long; this one does not run the job", "lease", lease,
+			"owner", owner, "for", now.Sub(x.first))
+	}
+	if k.others == nil {
+		k.others = make(map[string]otherLease)
+	}
+	k.others[lease] = x
 }
 
 // renew keeps a lease while the job under it runs.

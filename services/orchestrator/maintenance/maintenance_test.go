@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/history"
@@ -215,4 +216,52 @@ func TestFewRequestsForARecoveryAreLogged(t *testing.T) {
 	if n := strings.Count(log.String(), "a user asks"); n != 1 {
 		t.Errorf("%d requests of 100 are logged, want the first one", n)
 	}
+}
+
+// leasedBroker is a broker whose leases have one owner.
+type leasedBroker struct {
+	Broker
+	owner string
+}
+
+func (b *leasedBroker) Acquire(context.Context, string, string) (string, error) { return b.owner, nil }
+
+func (*leasedBroker) Release(context.Context, string, string) error { return nil }
+
+// A lease that another orchestrator holds for long is logged once, with the owner. One that it
+// holds again and again, and others in between, is not.
+func TestALeaseThatIsHeldForLongIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		b := &leasedBroker{}
+		k := &Keeper{broker: b, log: slog.New(slog.NewTextHandler(&log, nil)),
+			config: Config{By: "me", Background: func(f func(context.Context)) { f(t.Context()) }}}
+		did := 0
+		do := k.alone(retainLease, func(context.Context) error { did++; return nil })
+		attempts := func(want int, owners ...string) {
+			t.Helper()
+			log.Reset()
+			for range 30 {
+				for _, owner := range owners {
+					b.owner = owner
+					if err := do(t.Context()); err != nil {
+						t.Error(err)
+					}
+					<-time.After(time.Minute)
+				}
+			}
+			if got := strings.Count(log.String(), "lease="+retainLease); got != want ||
+				strings.Count(log.String(), "owner="+owners[0]) != want {
+				t.Errorf("%v: %d logs, want %d: %s", owners, got, want, log.String())
+			}
+		}
+		attempts(0, "you", "me")
+		attempts(0, "you", "others")
+		if did != 30 {
+			t.Errorf("it was done %d times", did)
+		}
+		attempts(1, "you")
+		attempts(0, "you")
+		attempts(1, "they")
+	})
 }

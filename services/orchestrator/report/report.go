@@ -35,6 +35,8 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Recover has the orchestrators check what the broker has, and returns within what time.
 	Recover func(ctx context.Context) (within time.Duration, err error)
+	// Await returns nil once the database may be used, or an error when the context ends first.
+	Await func(ctx context.Context) error
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
@@ -74,7 +76,7 @@ func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
 		query.Options{ID: r.config.ID, Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
-			CheckStart: c.CheckStart, Prefix: b.Prefix()})
+			Await: c.Await, CheckStart: c.CheckStart, Prefix: b.Prefix()})
 	if err != nil {
 		return nil, err
 	}
