@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -135,6 +136,21 @@ func (s *system) hasMessage(ctx context.Context, m events.Message) (bool, error)
 	return there, nil
 }
 
+// hasStart asks the broker whether it has the start of a child. Another instance may have sent one
+// for the same id. If the subject has too many, the start may be among them.
+func (s *system) hasStart(ctx context.Context, instance, name, id string) (bool, error) {
+	w, err := events.Encode(s.o.Prefix, events.Message{ID: id, Instance: instance, Internal: true,
+		Content: &events.Start{Orchestration: name}})
+	if err != nil {
+		return false, fmt.Errorf("ask NATS about instance %q: %w", instance, err)
+	}
+	list, more, err := s.o.Broker.StoredUnder(ctx, []events.Wire{w}, maxStored)
+	if err != nil {
+		return false, fmt.Errorf("ask NATS about instance %q: %w", instance, err)
+	}
+	return more || slices.ContainsFunc(list, func(m broker.StoredMessage) bool { return m.ID == id }), nil
+}
+
 // childToCome judges a child that does not exist and that its parent waits for.
 func (f *family) childToCome(ctx context.Context, c child) error {
 	if !f.waitedFor(c) {
@@ -159,7 +175,7 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 		return nil
 	}
 	ref := events.Ref{Incarnation: c.parent.Incarnation, Execution: c.parent.Execution, Event: c.event}
-	there, err := f.has(ctx, c.instance, time.Time{}, &events.Start{Orchestration: started.Name})
+	there, err := f.hasStart(ctx, c.instance, started.Name, events.MessageID(events.VerbStart, c.parent.Instance, ref))
 	if there || err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Store interface {
 // Broker answers whether the broker has a message.
 type Broker interface {
 	Has(ctx context.Context, message events.Wire) (bool, error)
+	broker.Stock
 }
 
 // DeadLetters lists the dead letters.
@@ -133,6 +134,8 @@ const (
 	MovedOn   Reason = "moved_on"
 	TooNew    Reason = "too_new"
 	NoMessage Reason = "no_message"
+	Replaced  Reason = "replaced"
+	TooMany   Reason = "too_many"
 )
 
 // Text is the reason as `rondo check` prints it.
@@ -148,6 +151,10 @@ func (r Reason) Text() string {
 		return "a newer engine has written it, or it cannot be read"
 	case NoMessage:
 		return "the acknowledgement does not say which message it is"
+	case Replaced:
+		return "another delayed start of the same id is stored, which may have replaced it"
+	case TooMany:
+		return "NATS has more messages on its subject than the check reads"
 	}
 	return string(r)
 }

@@ -136,20 +136,46 @@ func (f *fake) OldOutbox(_ context.Context, before time.Time, _ int) (old []hist
 	return old, nil
 }
 
-// fakeBroker has messages on subjects, and dead letters.
+// fakeBroker has messages, each as its subject and its id, and dead letters: each as the id of a
+// message to instance "i", or as a whole.
 type fakeBroker struct {
-	has  []string
-	dead []string
+	has     []string
+	delayed []string // messages that are not due
+	dead    []string
+	letters []broker.DeadLetter
 }
 
 func (b *fakeBroker) Has(_ context.Context, w events.Wire) (bool, error) {
-	return slices.Contains(b.has, w.Subject), nil
+	return slices.ContainsFunc(b.has, func(m string) bool {
+		subject, _, _ := strings.Cut(m, " ")
+		return subject == w.Subject
+	}), nil
+}
+
+func (b *fakeBroker) StoredUnder(_ context.Context, messages []events.Wire,
+	limit int) (list []broker.StoredMessage, more bool, err error) {
+	add := func(m string, at time.Time) {
+		if subject, id, _ := strings.Cut(m, " "); subject == messages[0].Subject {
+			list = append(list, broker.StoredMessage{ID: id, NotBefore: at})
+		}
+	}
+	for _, m := range b.has {
+		add(m, time.Time{})
+	}
+	for _, m := range b.delayed {
+		add(m, now.Add(time.Hour))
+	}
+	return list[:min(limit, len(list))], len(list) > limit, nil
 }
 
 func (b *fakeBroker) DeadLetters(_ context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
-	for i, id := range b.dead {
-		if place := uint64(i) + 1; place > after && len(list) < limit {
-			list = append(list, broker.DeadLetter{Sequence: place, ID: id})
+	all := slices.Clone(b.letters)
+	for _, id := range b.dead {
+		all = append(all, broker.DeadLetter{ID: id, Subject: "rondo.mailbox.mail.i"})
+	}
+	for i, l := range all {
+		if l.Sequence = uint64(i) + 1; l.Sequence > after && len(list) < limit {
+			list = append(list, l)
 		}
 	}
 	return list, nil
@@ -319,6 +345,9 @@ func TestFamilies(t *testing.T) {
 
 // ---- Messages in flight.
 
+var childID = events.MessageID(events.VerbStart, "parent",
+	events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2})
+
 func taskSubject() string { return "rondo.task._.charge.1-2-incarnation.i" }
 
 var inFlight = []struct {
@@ -349,7 +378,11 @@ var inFlight = []struct {
 		in.Row.WakeAt = began.Add(time.Minute)
 	})}, want: []check.Rule{check.WakeOverdue}},
 	{name: "the start of a child is there", in: []check.Instance{parent()},
-		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.internal_start.order.child"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{
+			has: []string{"rondo.internal_start.order.child " + childID}})}},
+	{name: "a child is lost, and the start of another one with its id is there", in: []check.Instance{parent()},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.internal_start.order.child other"}})},
+		want: []check.Rule{check.ChildLost}},
 	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&fakeBroker{})},
 		want: []check.Rule{check.ChildLost}},
 	{name: "the answer of a child is there", in: []check.Instance{parent(), childOf(2, completed)},
