@@ -161,8 +161,8 @@ type Publisher interface {
 type Stock interface {
 	// StoredUnder lists the messages that are stored under the subject of some messages, which have
 	// one subject, and that were not acknowledged. It may stop when it has found the ids of all of
-	// them. If more is true, there are more than limit. Delayed events and mailbox messages need not
-	// be listed if they have other ids.
+	// them. If more is true, there are more than limit. Delayed events and mailbox messages need
+	// not be listed if they have other ids.
 	StoredUnder(ctx context.Context, messages []events.Wire, limit int) (list []StoredMessage, more bool,
 		err error)
 }

@@ -70,7 +70,7 @@ func (s *system) outstanding(e events.Event) bool {
 	case *events.ActivityScheduled:
 		return f.Name != passedOn
 	case *events.TimerCreated:
-		return !f.FireAt.After(s.o.Now())
+		return !f.FireAt.After(s.now())
 	default:
 	}
 	return false
@@ -219,11 +219,11 @@ func (s *system) outbox(ctx context.Context) error {
 	if bound < 0 || s.exported {
 		return nil
 	}
-	old, err := s.store.OldOutbox(ctx, s.o.Now().Add(-bound), 1000)
+	old, err := s.store.OldOutbox(ctx, s.now().Add(-bound), 1000)
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	again, err := s.store.OldOutbox(ctx, s.o.Now().Add(-bound), 1000)
+	again, err := s.store.OldOutbox(ctx, s.now().Add(-bound), 1000)
 	if err != nil {
 		return err
 	}

@@ -239,7 +239,7 @@ func (k *keeping) stored(x absent, list []broker.StoredMessage, more bool) {
 		if list[i].NotBefore.After(due) {
 			due = list[i].NotBefore
 		}
-		if k.o.Quiescent && !due.After(k.o.Now()) {
+		if k.o.Quiescent && !due.After(k.now()) {
 			k.bad(Outstanding, place{}, "nothing to be outstanding",
 				fmt.Sprintf("the acknowledged %s %s, which waits in NATS", x.What, x.Message))
 		}
@@ -266,12 +266,12 @@ func (k *keeping) nowhere(x absent) {
 		k.onItsWay(p)
 	case !k.exists && !k.o.NothingRemoved && (k.tombstone || !k.leavesTombstone(p.from())):
 		k.not[NotKept]++
-	case k.o.Broker == nil && (!k.o.Quiescent || p.Due.After(k.o.Now())): // it may wait there
+	case k.o.Broker == nil && (!k.o.Quiescent || p.Due.After(k.now())): // it may wait there
 		k.not[NotAsked]++
 	// it may be a dead letter
 	case k.o.Dead == nil && p.What == AcknowledgedMailbox && (!k.exists || k.row.Status.Ended()):
 		k.not[NotAsked]++
-	case k.o.Dead != nil && p.What == AcknowledgedMailbox && k.o.Now().Sub(p.from()) > k.o.DeadLetterTTL &&
+	case k.o.Dead != nil && p.What == AcknowledgedMailbox && k.now().Sub(p.from()) > k.o.DeadLetterTTL &&
 		!k.o.NothingRemoved:
 		k.not[NotKept]++ // it may have been a dead letter
 	default:

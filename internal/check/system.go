@@ -24,6 +24,8 @@ type Store interface {
 	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
 	Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error)
 	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
+	// Clock returns the time on the clock of the database; zero if the store has no clock.
+	Clock(ctx context.Context) (time.Time, error)
 }
 
 // Broker answers whether the broker has a message.
@@ -71,7 +73,8 @@ type Options struct {
 	Most int
 	// Dir is the directory for sorting. Default: the one for temporary files.
 	Dir string
-	// Now is the clock; nil means [time.Now].
+	// Now is the clock of this machine; nil means [time.Now]. The check compares times with the
+	// clock of the database.
 	Now func() time.Time
 	// Progress is called from time to time with the report so far.
 	Progress func(Report)
@@ -80,6 +83,9 @@ type Options struct {
 // Overdue is the default for how long a message may be in flight: recovery finds a lost message
 // after 77 seconds at most.
 const Overdue = 2 * time.Minute
+
+// MaxClockDifference is the difference of two clocks from which the report has it.
+const MaxClockDifference = time.Second
 
 // Report has the counts of a check, and its findings.
 type Report struct {
@@ -97,6 +103,9 @@ type Report struct {
 	DeadLetters int64 `json:"dead_letters"`
 	// NotJudged counts data that the check cannot judge, by reason.
 	NotJudged map[Reason]int64 `json:"not_judged,omitempty"`
+	// ClockAhead is by how many seconds the clock of this machine is ahead of the clock of the
+	// database, if they differ by more than [MaxClockDifference].
+	ClockAhead float64 `json:"clock_ahead_seconds,omitempty"`
 	// AskedBroker says whether the check asked the broker for messages in flight.
 	AskedBroker bool `json:"asked_broker"`
 	// Found counts all findings, by rule; Findings are those that were kept.
@@ -168,7 +177,8 @@ type system struct {
 	report   Report
 	missing  []lost
 	told     time.Time
-	sorted   sorter // acknowledgements, and messages between instances
+	ahead    time.Duration // by which the clock of this machine is ahead of the clock of the database
+	sorted   sorter        // acknowledgements, and messages between instances
 }
 
 const (
@@ -197,8 +207,8 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
 		Findings: []Finding{}}
 	s.sorted.dir = o.Dir
-	parts := []func(context.Context) error{s.instances, s.sortAcknowledgements, s.acknowledgements, s.deadLettered,
-		s.outbox}
+	parts := []func(context.Context) error{s.compareClocks, s.instances, s.sortAcknowledgements, s.acknowledgements,
+		s.deadLettered, s.outbox}
 	var err error
 	for _, part := range parts {
 		if err = part(ctx); err != nil {
@@ -225,16 +235,38 @@ func (s *system) progress() {
 	}
 }
 
+// compareClocks reads the clock of the database: a wrong clock of this machine must not make
+// messages look overdue, or overdue messages new.
+func (s *system) compareClocks(ctx context.Context) error {
+	began := s.o.Now()
+	at, err := s.store.Clock(ctx)
+	if err != nil {
+		return fmt.Errorf("read the clock of the database: %w", err)
+	}
+	if at.IsZero() {
+		return nil
+	}
+	took := s.o.Now().Sub(began)
+	s.ahead = began.Add(took / 2).Sub(at)
+	if s.ahead.Abs() > MaxClockDifference+took {
+		s.report.ClockAhead = s.ahead.Round(time.Millisecond).Seconds()
+	}
+	return nil
+}
+
+// now is the time on the clock of the database.
+func (s *system) now() time.Time { return s.o.Now().Add(-s.ahead) }
+
 // overdue reports whether a state that began at a moment has lasted for too long.
 func (s *system) overdue(since time.Time) bool {
-	return s.o.Overdue >= 0 && s.o.Now().Sub(since) > s.o.Overdue
+	return s.o.Overdue >= 0 && s.now().Sub(since) > s.o.Overdue
 }
 
 // leavesTombstone reports whether an instance that existed at a moment or later would have a
 // tombstone if it had been deleted.
 func (s *system) leavesTombstone(at time.Time) bool {
 	const slack = 10 * time.Minute // clocks differ
-	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.TombstoneTTL-slack
+	return !s.exported && !at.IsZero() && s.now().Sub(at) < history.TombstoneTTL-slack
 }
 
 // ---- The instances.

@@ -26,6 +26,7 @@ type fake struct {
 	instances    map[string]*check.Instance
 	deadLettered []string
 	promised     []history.OutboxEntry
+	clock        time.Time
 	loaded       func(ids []string) // is called before instances are loaded
 	loads        int
 }
@@ -126,6 +127,8 @@ func (f *fake) Tombstones(_ context.Context, ids []string) (found []string, err 
 	}
 	return found, nil
 }
+
+func (f *fake) Clock(context.Context) (time.Time, error) { return f.clock, nil }
 
 func (f *fake) OldOutbox(_ context.Context, before time.Time, _ int) (old []history.OutboxEntry, err error) {
 	for _, p := range f.promised {
@@ -420,6 +423,39 @@ func TestOldOutboxEntriesAreFound(t *testing.T) {
 	wants(t, look(t, s, quiescent), check.OutboxOverdue)
 	wants(t, look(t, s, quiescent, func(o *check.Options) { o.Overdue = -1 }), check.OutboxOverdue)
 }
+
+// TestAClockThatIsWrong: the clock of the database counts, and the report has the difference.
+func TestAClockThatIsWrong(t *testing.T) {
+	const hour = 3600
+	for _, c := range []struct {
+		name    string
+		ahead   time.Duration
+		options func(*check.Options)
+		age     time.Duration // of the outbox entry
+		want    []check.Rule
+		reports float64
+	}{
+		{"right", 0, quiet, time.Minute, nil, 0},
+		{"almost right", time.Second, quiet, time.Minute, nil, 0},
+		{"fast", time.Hour, quiet, time.Minute, nil, hour},
+		{"slow", -time.Hour, quiet, 3 * time.Minute, []check.Rule{check.OutboxOverdue}, -hour},
+		{"slow, and nothing may be in flight", -time.Hour, quiescent, time.Minute,
+			[]check.Rule{check.OutboxOverdue}, -hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := storeOf()
+			s.clock = now.Add(-c.ahead)
+			s.promised = []history.OutboxEntry{{Key: history.OutboxKey{ID: history.OutboxID(s.clock.Add(-c.age),
+				0)}}}
+			r := look(t, s, c.options)
+			if wants(t, r, c.want...); r.ClockAhead != c.reports {
+				t.Errorf("the clock is %v s ahead, want %v", r.ClockAhead, c.reports)
+			}
+		})
+	}
+}
+
+func quiet(*check.Options) {}
 
 // ---- While the store is written to.
 
