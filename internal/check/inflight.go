@@ -223,15 +223,14 @@ func (s *system) outbox(ctx context.Context) error {
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	again, err := s.store.OldOutbox(ctx, s.now().Add(-bound), 1000)
-	if err != nil {
-		return err
-	}
 	first := make(map[history.OutboxKey]bool, len(old))
 	for _, p := range old {
 		first[p.Key] = true
 	}
-	for _, p := range again {
+	if old, err = s.store.OldOutbox(ctx, s.now().Add(-bound), 1000); err != nil {
+		return err
+	}
+	for _, p := range old {
 		if !first[p.Key] {
 			continue
 		}
