@@ -138,13 +138,13 @@ func (s *system) hasMessage(ctx context.Context, m events.Message) (bool, error)
 
 // hasStart asks the broker whether it has the start of a child. Another instance may have sent one
 // for the same id. If the subject has too many, the start may be among them.
-func (s *system) hasStart(ctx context.Context, instance, name, id string) (bool, error) {
-	w, err := events.Encode(s.o.Prefix, events.Message{ID: id, Instance: instance, Internal: true,
+func (f *family) hasStart(ctx context.Context, instance, name, id string) (bool, error) {
+	w, err := events.Encode(f.o.Prefix, events.Message{ID: id, Instance: instance, Internal: true,
 		Content: &events.Start{Orchestration: name}})
 	if err != nil {
 		return false, fmt.Errorf("ask NATS about instance %q: %w", instance, err)
 	}
-	list, more, err := s.o.Broker.StoredUnder(ctx, []events.Wire{w}, maxStored)
+	list, more, err := f.o.Broker.StoredUnder(ctx, []events.Wire{w}, maxStored)
 	if err != nil {
 		return false, fmt.Errorf("ask NATS about instance %q: %w", instance, err)
 	}

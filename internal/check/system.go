@@ -170,6 +170,7 @@ func (r Reason) Text() string {
 
 // system is one check.
 type system struct {
+	clock
 	store Store
 	// only histories are there, and no rows
 	exported bool
@@ -177,8 +178,7 @@ type system struct {
 	report   Report
 	missing  []lost
 	told     time.Time
-	ahead    time.Duration // by which the clock of this machine is ahead of the clock of the database
-	sorted   sorter        // acknowledgements, and messages between instances
+	sorted   sorter // acknowledgements, and messages between instances
 }
 
 const (
@@ -203,13 +203,17 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 		cmp.Or(o.Prefix, events.DefaultPrefix)
 	o.DeadLetterTTL = cmp.Or(o.DeadLetterTTL, 30*24*time.Hour)
 	_, exported := store.(*Exports)
-	s := &system{store: store, exported: exported, o: o}
+	s := &system{clock: clock{here: o.Now}, store: store, exported: exported, o: o}
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
 		Findings: []Finding{}}
 	s.sorted.dir = o.Dir
-	parts := []func(context.Context) error{s.compareClocks, s.instances, s.sortAcknowledgements, s.acknowledgements,
+	differs, err := s.compare(ctx, store)
+	if err != nil {
+		return s.report, err
+	}
+	s.report.ClockAhead = differs.Seconds()
+	parts := []func(context.Context) error{s.instances, s.sortAcknowledgements, s.acknowledgements,
 		s.deadLettered, s.outbox}
-	var err error
 	for _, part := range parts {
 		if err = part(ctx); err != nil {
 			break
@@ -234,28 +238,6 @@ func (s *system) progress() {
 		s.o.Progress(s.report)
 	}
 }
-
-// compareClocks reads the clock of the database: a wrong clock of this machine must not make
-// messages look overdue, or overdue messages new.
-func (s *system) compareClocks(ctx context.Context) error {
-	began := s.o.Now()
-	at, err := s.store.Clock(ctx)
-	if err != nil {
-		return fmt.Errorf("read the clock of the database: %w", err)
-	}
-	if at.IsZero() {
-		return nil
-	}
-	took := s.o.Now().Sub(began)
-	s.ahead = began.Add(took / 2).Sub(at)
-	if s.ahead.Abs() > MaxClockDifference+took {
-		s.report.ClockAhead = s.ahead.Round(time.Millisecond).Seconds()
-	}
-	return nil
-}
-
-// now is the time on the clock of the database.
-func (s *system) now() time.Time { return s.o.Now().Add(-s.ahead) }
 
 // overdue reports whether a state that began at a moment has lasted for too long.
 func (s *system) overdue(since time.Time) bool {
