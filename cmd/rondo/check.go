@@ -416,6 +416,13 @@ func (k *checking) print(r check.Report) error {
 		line("database", "%s", k.at)
 	}
 	line("NATS", "%s", cmp.Or(k.server, "was not asked"))
+	if r.ClockAhead != 0 {
+		ahead, side := time.Duration(r.ClockAhead*float64(time.Second)), "ahead of"
+		if ahead < 0 {
+			side = "behind"
+		}
+		line("clock", "that of this machine is %v %s that of the database, which the check uses", ahead.Abs(), side)
+	}
 	line("looked at", "%s, %s, %s, %s", plural.Count(r.Instances, "instance"),
 		plural.Count(r.Executions, "execution"), plural.Count(r.Events, "event"),
 		plural.Count(r.Acknowledgements, "acknowledgement"))

@@ -478,11 +478,10 @@ func (c lookCommands) watch() *cobra.Command {
 func (c lookCommands) watchOne(ctx context.Context, id string) error {
 	var waits sync.WaitGroup
 	defer waits.Wait()
-	unseen, seen := context.WithCancel(ctx)
-	defer seen()
-	waits.Go(func() { c.progressOf(id).sayIfUnknown(unseen) })
+	waiting, over := context.WithCancel(ctx)
+	defer over()
+	waits.Go(func() { c.progressOf(id).sayWhyNot(waiting) })
 	for s, err := range c.client.WatchStatus(ctx, id) {
-		seen()
 		if err != nil && ctx.Err() != nil {
 			return notEnded{id + " has not ended: " + c.stands(id), ctx.Err()}
 		}

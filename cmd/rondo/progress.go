@@ -15,6 +15,7 @@ import (
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/pkg/client"
+	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // isTerminal reports whether w is a terminal.
@@ -26,6 +27,8 @@ func isTerminal(w io.Writer) bool {
 const (
 	// progressAfter is for how long nothing is shown: most commands are faster.
 	progressAfter = time.Second
+	// lookEvery is how often a known instance is looked at that is waited for.
+	lookEvery = 10 * time.Second
 	// maxProgress bounds the custom status in the line, so that it fits into one.
 	maxProgress = 60
 	clearLine   = "\r\x1b[K"
@@ -38,7 +41,7 @@ func (c waitCommands) showing(ctx context.Context, id string, do func() error) e
 	p := c.progressOf(id)
 	var all sync.WaitGroup
 	if !c.terminal {
-		all.Go(func() { p.sayIfUnknown(ctx) })
+		all.Go(func() { p.sayWhyNot(ctx) })
 		err := do()
 		cancel()
 		all.Wait()
@@ -65,6 +68,9 @@ type progress struct {
 	drawn  bool
 	known  bool // there is such an instance
 	silent bool // when this was last looked at, no orchestrator answered
+	looked time.Time
+	info   client.Instance // as it was last read
+	said   client.Status   // why it does not run, as it was last printed
 
 	mu     sync.Mutex
 	status string
@@ -86,30 +92,90 @@ func (p *progress) follow(ctx context.Context) {
 	}
 }
 
-// sayIfUnknown prints once that the instance waited for does not exist, or that no orchestrator
-// answers, where no line shows that.
-func (p *progress) sayIfUnknown(ctx context.Context) {
-	select {
-	case <-time.After(progressAfter):
-	case <-ctx.Done():
-		return
-	}
-	switch p.look(ctx); {
-	case p.known, ctx.Err() != nil:
-	case p.silent:
-		fmt.Fprintf(p.problems, "%s; waiting for one\n%s\n", unanswered(p.prefix), answersHint)
-	default:
-		fmt.Fprintf(p.problems, "no instance %s yet; waiting for its start\n", p.id)
+// sayWhyNot prints that the instance waited for does not exist, that no orchestrator answers, or
+// that it is suspended or halted, where no line shows that.
+func (p *progress) sayWhyNot(ctx context.Context) {
+	said := false
+	for wait := progressAfter; ; wait = lookEvery {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		p.look(ctx)
+		stopped := p.stopped(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case stopped != "":
+			fmt.Fprintln(p.problems, stopped)
+		case p.known || said:
+		case p.silent:
+			said = true
+			fmt.Fprintf(p.problems, "%s; waiting for one\n%s\n", unanswered(p.prefix), answersHint)
+		default:
+			said = true
+			fmt.Fprintf(p.problems, "no instance %s yet; waiting for its start\n", p.id)
+		}
 	}
 }
 
-// look looks whether the instance is there, unless that is known.
+// look looks how the instance stands: seldom, once it is known to be there.
 func (p *progress) look(ctx context.Context) {
-	if !p.known {
-		_, err := p.client.Instances().Get(ctx, p.id)
-		p.silent = errors.Is(err, broker.ErrNoResponders)
-		p.known = !p.silent && !errors.Is(err, client.ErrNoInstance)
+	if p.known && p.now().Sub(p.looked) < lookEvery {
+		return
 	}
+	info, err := p.client.Instances().Get(ctx, p.id)
+	p.silent = errors.Is(err, broker.ErrNoResponders)
+	p.known = p.known || !p.silent && !errors.Is(err, client.ErrNoInstance)
+	if p.looked = p.now(); err == nil {
+		p.info = info
+	}
+}
+
+// stopped says once that the instance is suspended or halted, since when, and what resumes it.
+// Otherwise, it is empty.
+func (p *progress) stopped(ctx context.Context) string {
+	if p.said == p.info.Status {
+		return ""
+	}
+	p.said = p.info.Status
+	if p.said != client.Suspended && p.said != client.Halted {
+		return ""
+	}
+	return stoppedText(p.info, p.stoppedSince(ctx))
+}
+
+// maxStopEvents is how many events since the suspension are read to find it.
+const maxStopEvents = 100
+
+// stoppedSince returns when the instance was suspended or halted; zero if it has taken in much
+// since then, or that cannot be read.
+func (p *progress) stoppedSince(ctx context.Context) (at time.Time) {
+	n := 0
+	after := max(0, p.info.LastEvent-maxStopEvents)
+	for e, err := range p.client.Instances().Events(ctx, p.id, p.info.Execution, after) {
+		if n++; err != nil || n > maxStopEvents {
+			break
+		}
+		if e.Fact.Kind() == events.KindSuspended {
+			at = e.At
+		}
+	}
+	return at
+}
+
+// stoppedText says what a suspended or halted instance waits for.
+func stoppedText(i client.Instance, since time.Time) string {
+	text := fmt.Sprintf("%s is %s", printable.Line(i.ID), i.Status)
+	if !since.IsZero() {
+		text += " since " + since.UTC().Format(time.RFC3339)
+	}
+	if i.Status == client.Suspended {
+		return text + "; waiting for `rondo resume " + positional(i.ID) + "`"
+	}
+	return text + "; waiting until code that fits its history is deployed: `rondo show " + positional(i.ID) +
+		"` tells why"
 }
 
 // unanswered says that no orchestrator answers. NATS knows that at once, and tells all users.
@@ -140,7 +206,10 @@ func (p *progress) draw(ctx context.Context) {
 		if p.look(ctx); ctx.Err() != nil {
 			return
 		}
-		p.drawn = true
+		stopped := p.stopped(ctx)
+		if p.drawn = true; stopped != "" {
+			fmt.Fprintf(p.screen, "%s%s\n", clearLine, stopped)
+		}
 		since, id := span(p.now().Sub(p.began)), printable.Line(p.id)
 		switch {
 		case p.known:

@@ -18,6 +18,7 @@ import (
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/app"
+	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 )
 
@@ -256,6 +257,59 @@ func TestWaitingShowsProgressOnATerminal(t *testing.T) {
 	if text := said.String(); !strings.HasPrefix(text, clearLine+"waiting ") || !strings.Contains(text, " for i ") ||
 		!strings.HasSuffix(text, clearLine) || strings.Contains(text, "\n") {
 		t.Errorf("the terminal gets %q", text)
+	}
+}
+
+// TestWaitingSaysThatAnInstanceDoesNotRun shows that commands which wait for a suspended or halted
+// instance name the state and the remedy, and go on waiting.
+func TestWaitingSaysThatAnInstanceDoesNotRun(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, t.TempDir(), stuck(1))
+	for _, id := range []string{"waited", "watched", "drawn"} {
+		d.say("start", "asks", "1", "--id", id)
+		d.until(`event "approve"`, "show", id)
+		d.say("suspend", id)
+		d.until("rondo resume", "show", id)
+	}
+	for _, x := range []struct {
+		id       string
+		terminal bool
+		args     []string
+	}{
+		{"waited", false, []string{"wait", "waited"}},
+		{"watched", false, []string{"watch", "watched"}},
+		{"drawn", true, []string{"start", "asks", "1", "--id", "drawn", "--wait"}},
+	} {
+		said := &watched{changed: make(chan struct{}, 1)}
+		c := &cli{in: strings.NewReader(""), printer: printer{out: io.Discard, problems: said, terminal: x.terminal,
+			now: time.Now}}
+		code := make(chan int, 1)
+		go func() { code <- c.run(t.Context(), append(x.args, d.where...)) }()
+		want := regexp.MustCompile(x.id + ` is suspended since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; waiting for ` +
+			"`rondo resume " + x.id + "`\n")
+		for !want.MatchString(said.String()) {
+			select {
+			case <-said.changed:
+			case got := <-code:
+				t.Fatalf("%v exits with %d and says %q", x.args, got, said.String())
+			}
+		}
+		d.say("resume", x.id)
+		d.say("raise", x.id, "approve", `"yes"`)
+		if got := <-code; got != succeeded || len(want.FindAllString(said.String(), -1)) != 1 {
+			t.Errorf("%v exits with %d and says %q", x.args, got, said.String())
+		}
+	}
+}
+
+func TestWhatHaltedInstancesWaitFor(t *testing.T) {
+	since := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+	const rest = "; waiting until code that fits its history is deployed: `rondo show i` tells why"
+	for at, want := range map[time.Time]string{
+		{}: "i is halted" + rest, since: "i is halted since 2027-01-01T12:00:00Z" + rest} {
+		if got := stoppedText(client.Instance{ID: "i", Status: client.Halted}, at); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

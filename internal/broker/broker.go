@@ -157,6 +157,24 @@ type Publisher interface {
 	Has(ctx context.Context, message events.Wire) (bool, error)
 }
 
+// Stock lists stored messages. The checker needs it; services do not.
+type Stock interface {
+	// StoredUnder lists the messages that are stored under the subject of some messages, which have
+	// one subject, and that were not acknowledged. It may stop when it has found the ids of all of
+	// them. If more is true, there are more than limit. Delayed events and mailbox messages need
+	// not be listed if they have other ids.
+	StoredUnder(ctx context.Context, messages []events.Wire, limit int) (list []StoredMessage, more bool,
+		err error)
+}
+
+// StoredMessage is a message that the broker has stored.
+type StoredMessage struct {
+	// ID is empty if the publisher has given none.
+	ID string
+	// NotBefore is the earliest time to process it; zero means at once.
+	NotBefore time.Time
+}
+
 // Many is an optional interface of a [Publisher] that can look up many messages at once.
 type Many interface {
 	// HasMany is Has for many messages, with one difference: it may report false for a message that

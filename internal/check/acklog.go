@@ -35,8 +35,10 @@ type Acknowledged struct {
 	Execution int64         `json:"execution,omitempty"`
 	Status    round.Status  `json:"status,omitempty"`
 	Output    codec.Payload `json:"output,omitempty"`
-	// At is the time of the client's clock.
-	At time.Time `json:"at,omitzero"`
+	// At is the time of the client's clock. Due is the earliest time at which a delayed message is
+	// processed.
+	At  time.Time `json:"at,omitzero"`
+	Due time.Time `json:"due,omitzero"`
 }
 
 // AcknowledgedKind is the kind of an acknowledgement.
@@ -53,7 +55,7 @@ const (
 // AcknowledgedBy returns the line for an acknowledged message. Control messages have none: their
 // effect is not checked.
 func AcknowledgedBy(m events.Message, at time.Time) (p Acknowledged, ok bool) {
-	p = Acknowledged{Instance: m.Instance, Message: m.ID, At: at.UTC()}
+	p = Acknowledged{Instance: m.Instance, Message: m.ID, At: at.UTC(), Due: m.NotBefore.UTC()}
 	switch c := m.Content.(type) {
 	case *events.Start:
 		p.What, p.Name = AcknowledgedStart, c.Orchestration

@@ -21,8 +21,15 @@ import (
 type acknowledgement struct {
 	Log int            `json:"log"`
 	By  *events.Parent `json:"by,omitempty"`
-	Due time.Time      `json:"due,omitzero"` // of a delayed start
 	Acknowledged
+}
+
+// from is the earliest time at which the message could be processed.
+func (p acknowledgement) from() time.Time {
+	if p.Due.After(p.At) {
+		return p.Due
+	}
+	return p.At
 }
 
 // group has the acknowledgements and messages about one instance.
@@ -37,8 +44,8 @@ func (x *execution) saidBy(instance string) (list []acknowledgement) {
 		return nil
 	}
 	for _, f := range x.said {
-		p := acknowledgement{Log: -1, Due: f.due,
-			Acknowledged: Acknowledged{What: f.what, Instance: f.instance, At: f.at}}
+		p := acknowledgement{Log: -1,
+			Acknowledged: Acknowledged{What: f.what, Instance: f.instance, At: f.at, Due: f.due}}
 		p.By = &events.Parent{Instance: instance, Incarnation: x.started.Incarnation, Execution: x.number,
 			Event: f.event}
 		verb := events.VerbStart
@@ -185,7 +192,7 @@ func (s *system) judgeSome(ctx context.Context, all []group) error {
 				return !slices.ContainsFunc(before.findings, f.same)
 			})
 			k.lost = slices.DeleteFunc(k.lost, func(x lost) bool {
-				return !slices.ContainsFunc(before.lost, func(y lost) bool { return x.message == y.message })
+				return !slices.ContainsFunc(before.lost, func(y lost) bool { return x.messageKey == y.messageKey })
 			})
 		}
 		for _, f := range k.findings {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/check"
 	"github.com/rondo-run/rondo/internal/racetest"
 	"github.com/rondo-run/rondo/pkg/codec"
@@ -35,6 +37,12 @@ func end(execution int64, status round.Status, output string) check.Acknowledged
 
 func later(p check.Acknowledged, d time.Duration) check.Acknowledged {
 	p.At = p.At.Add(d)
+	return p
+}
+
+// due is an acknowledgement of a message that is delayed until an hour after the check.
+func due(p check.Acknowledged) check.Acknowledged {
+	p.Due = now.Add(time.Hour)
 	return p
 }
 
@@ -78,15 +86,47 @@ var acknowledgements = []ackCase{
 	{name: "a start that was lost", with: with{acked(start("start")), asking(&fakeBroker{})},
 		want: []check.Rule{check.StartLost}},
 	{name: "a start that waits", with: with{acked(start("start")),
-		asking(&fakeBroker{has: []string{"rondo.start.order.i"}})}, report: func(r check.Report) bool {
+		asking(&fakeBroker{has: []string{"rondo.start.order.i start"}})}, report: func(r check.Report) bool {
 		return r.InFlight == 1
 	}},
 	{name: "a start that waits, and nothing may", with: with{acked(start("start")),
-		asking(&fakeBroker{has: []string{"rondo.start.order.i"}}), quiescent}, want: []check.Rule{check.Outstanding}},
+		asking(&fakeBroker{has: []string{"rondo.start.order.i start"}}), quiescent},
+		want: []check.Rule{check.Outstanding}},
 	{name: "a start that is a dead letter", with: with{acked(start("start")),
 		asking(&fakeBroker{dead: []string{"x", "start"}})}, report: func(r check.Report) bool {
 		return r.DeadLetters == 1
 	}},
+	{name: "a start that was lost, and a dead letter of another instance has its id",
+		with: with{acked(start("start")), asking(&fakeBroker{letters: []broker.DeadLetter{
+			{ID: "start", Subject: "rondo.start.order.j"}, {ID: "start", Subject: "rondo.start.order.a%2Ei"}}})},
+		want: []check.Rule{check.StartLost}},
+	{name: "a start that was lost, and another one waits", with: with{acked(start("start")),
+		asking(&fakeBroker{has: []string{"rondo.start.order.i another"}})}, want: []check.Rule{check.StartLost}},
+	{name: "a start without an id that may wait", with: with{acked(start("")),
+		asking(&fakeBroker{has: []string{"rondo.start.order.i another"}})}, report: func(r check.Report) bool {
+		return r.InFlight == 1
+	}},
+	{name: "a start that may wait behind very many others", with: with{acked(start("start")),
+		asking(&fakeBroker{has: slices.Repeat([]string{"rondo.start.order.i another"}, 10_001)})},
+		report: func(r check.Report) bool {
+			return r.NotJudged[check.TooMany] == 1
+		}},
+	{name: "a delayed start that waits, and nothing may that is due", with: with{acked(start("start")),
+		asking(&fakeBroker{delayed: []string{"rondo.start.order.i start"}}), quiescent},
+		report: func(r check.Report) bool {
+			return r.InFlight == 1
+		}},
+	{name: "a delayed start that another one has replaced", with: with{acked(start("start"), start("second")),
+		asking(&fakeBroker{delayed: []string{"rondo.start.order.i second"}}), quiescent},
+		report: func(r check.Report) bool {
+			return r.InFlight == 1 && r.NotJudged[check.Replaced] == 1
+		}},
+	{name: "a delayed start that is not due, and NATS is not asked", with: with{acked(due(start("start")))},
+		report: func(r check.Report) bool {
+			return r.InFlight == 1
+		}},
+	{name: "a delayed start that was lost", with: with{acked(due(start("start"))), asking(&fakeBroker{})},
+		want: []check.Rule{check.StartLost}},
 	{name: "a start, and no client is asked", with: with{acked(start("start"))}, report: func(r check.Report) bool {
 		return r.NotJudged[check.NotAsked] == 1
 	}},
@@ -123,10 +163,22 @@ var acknowledgements = []ackCase{
 		asking(&fakeBroker{has: []string{"rondo.task._.charge.1-6-incarnation.i"}})},
 		want: []check.Rule{check.MailboxLost}},
 	{name: "a message that waits", in: []check.Instance{mailed}, with: with{acked(message("c")),
-		asking(&fakeBroker{has: []string{"rondo.task._.charge.1-6-incarnation.i", "rondo.mailbox.mail.i"}})},
+		asking(&fakeBroker{has: []string{"rondo.task._.charge.1-6-incarnation.i", "rondo.mailbox.mail.i c"}})},
 		report: func(r check.Report) bool {
 			return r.InFlight == 1
 		}},
+	{name: "a message that was lost, and another one waits", in: []check.Instance{mailed}, with: with{
+		acked(message("c")), asking(&fakeBroker{has: []string{"rondo.task._.charge.1-6-incarnation.i",
+			"rondo.mailbox.mail.i d"}})}, want: []check.Rule{check.MailboxLost}},
+	{name: "a message that was lost, and a dead letter of another instance has its id",
+		in: []check.Instance{over}, with: with{acked(message("c")), asking(&fakeBroker{letters: []broker.DeadLetter{
+			{ID: "c", Subject: "rondo.mailbox.mail.j"}}})}, want: []check.Rule{check.MailboxLost}},
+	{name: "a delayed message that waits", in: []check.Instance{over}, with: with{acked(message("c")),
+		asking(&fakeBroker{delayed: []string{"rondo.mailbox.mail.i c"}})}, report: func(r check.Report) bool {
+		return r.InFlight == 1
+	}},
+	{name: "a delayed message that others have overtaken", in: []check.Instance{mailed},
+		with: with{acked(due(message("b")), message("a"))}},
 	{name: "a message that is a dead letter", in: []check.Instance{over},
 		with: with{acked(message("c")), asking(&fakeBroker{dead: []string{"c"}})},
 		report: func(r check.Report) bool {
@@ -222,7 +274,9 @@ var (
 	delayed  = &events.Launched{Name: "order", Instance: "i", NotBefore: now.Add(time.Hour)}
 	overdue  = &events.Launched{Name: "order", Instance: "i", NotBefore: now.Add(-time.Minute)}
 	sent     = &events.Sent{Instance: "i", To: events.ToMailbox, Name: "mail"}
-	sentID   = events.MessageID(events.VerbMailbox, "sender",
+	launchID = events.MessageID(events.VerbStart, "sender",
+		events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2})
+	sentID = events.MessageID(events.VerbMailbox, "sender",
 		events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2})
 )
 
@@ -233,7 +287,7 @@ var saidToOthers = []ackCase{
 	{name: "a launch that is lost", in: []check.Instance{sender(launched)}, with: with{asking(&fakeBroker{})},
 		want: []check.Rule{check.LaunchLost}},
 	{name: "a launch that waits", in: []check.Instance{sender(launched)},
-		with: with{asking(&fakeBroker{has: []string{"rondo.internal_start.order.i"}})}},
+		with: with{asking(&fakeBroker{has: []string{"rondo.internal_start.order.i " + launchID}})}},
 	{name: "a launch of a moment ago", in: []check.Instance{sender(launched)},
 		with: with{asking(&fakeBroker{}), func(o *check.Options) {
 			o.Overdue = 2 * time.Hour
@@ -249,13 +303,13 @@ var saidToOthers = []ackCase{
 	{name: "a launch, and nothing may be in flight", in: []check.Instance{sender(launched)}, with: with{quiescent},
 		want: []check.Rule{check.LaunchLost}},
 	{name: "a launch that is not due", in: []check.Instance{sender(delayed)},
-		with: with{quiescent, asking(&fakeBroker{has: []string{"rondo.internal_start.order.i"}})}},
+		with: with{quiescent, asking(&fakeBroker{has: []string{"rondo.internal_start.order.i " + launchID}})}},
 	{name: "a launch that is not due, and no client is asked", in: []check.Instance{sender(delayed)},
 		with: with{quiescent}, report: func(r check.Report) bool { return r.NotJudged[check.NotAsked] == 1 }},
 	{name: "a launch that is not due and lost", in: []check.Instance{sender(delayed)},
 		with: with{quiescent, asking(&fakeBroker{})}, want: []check.Rule{check.LaunchLost}},
 	{name: "a launch that is due and waits", in: []check.Instance{sender(overdue)},
-		with: with{quiescent, asking(&fakeBroker{has: []string{"rondo.internal_start.order.i"}})},
+		with: with{quiescent, asking(&fakeBroker{has: []string{"rondo.internal_start.order.i " + launchID}})},
 		want: []check.Rule{check.Outstanding}},
 	{name: "a message", in: []check.Instance{sender(sent), unread(lookedAt(of(story(started(), received(sentID)))), 1)},
 		with: with{asking(&fakeBroker{})}},

@@ -349,6 +349,9 @@ func (x *Exports) ValuesOf(context.Context, []string) (map[string]map[string]his
 // Tombstones implements [Store]: there are none.
 func (x *Exports) Tombstones(context.Context, []string) ([]string, error) { return nil, nil }
 
+// Clock implements [Store]: there is none.
+func (x *Exports) Clock(context.Context) (time.Time, error) { return time.Time{}, nil }
+
 // OldOutbox implements [Store]: there are none.
 func (x *Exports) OldOutbox(context.Context, time.Time, int) ([]history.OutboxEntry, error) {
 	return nil, nil

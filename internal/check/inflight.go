@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -69,7 +70,7 @@ func (s *system) outstanding(e events.Event) bool {
 	case *events.ActivityScheduled:
 		return f.Name != passedOn
 	case *events.TimerCreated:
-		return !f.FireAt.After(s.o.Now())
+		return !f.FireAt.After(s.now())
 	default:
 	}
 	return false
@@ -135,6 +136,21 @@ func (s *system) hasMessage(ctx context.Context, m events.Message) (bool, error)
 	return there, nil
 }
 
+// hasStart asks the broker whether it has the start of a child. Another instance may have sent one
+// for the same id. If the subject has too many, the start may be among them.
+func (f *family) hasStart(ctx context.Context, instance, name, id string) (bool, error) {
+	w, err := events.Encode(f.o.Prefix, events.Message{ID: id, Instance: instance, Internal: true,
+		Content: &events.Start{Orchestration: name}})
+	if err != nil {
+		return false, fmt.Errorf("ask NATS about instance %q: %w", instance, err)
+	}
+	list, more, err := f.o.Broker.StoredUnder(ctx, []events.Wire{w}, maxStored)
+	if err != nil {
+		return false, fmt.Errorf("ask NATS about instance %q: %w", instance, err)
+	}
+	return more || slices.ContainsFunc(list, func(m broker.StoredMessage) bool { return m.ID == id }), nil
+}
+
 // childToCome judges a child that does not exist and that its parent waits for.
 func (f *family) childToCome(ctx context.Context, c child) error {
 	if !f.waitedFor(c) {
@@ -159,7 +175,7 @@ func (f *family) childToCome(ctx context.Context, c child) error {
 		return nil
 	}
 	ref := events.Ref{Incarnation: c.parent.Incarnation, Execution: c.parent.Execution, Event: c.event}
-	there, err := f.has(ctx, c.instance, time.Time{}, &events.Start{Orchestration: started.Name})
+	there, err := f.hasStart(ctx, c.instance, started.Name, events.MessageID(events.VerbStart, c.parent.Instance, ref))
 	if there || err != nil {
 		return err
 	}
@@ -203,19 +219,18 @@ func (s *system) outbox(ctx context.Context) error {
 	if bound < 0 || s.exported {
 		return nil
 	}
-	old, err := s.store.OldOutbox(ctx, s.o.Now().Add(-bound), 1000)
+	old, err := s.store.OldOutbox(ctx, s.now().Add(-bound), 1000)
 	if err != nil || len(old) == 0 {
-		return err
-	}
-	again, err := s.store.OldOutbox(ctx, s.o.Now().Add(-bound), 1000)
-	if err != nil {
 		return err
 	}
 	first := make(map[history.OutboxKey]bool, len(old))
 	for _, p := range old {
 		first[p.Key] = true
 	}
-	for _, p := range again {
+	if old, err = s.store.OldOutbox(ctx, s.now().Add(-bound), 1000); err != nil {
+		return err
+	}
+	for _, p := range old {
 		if !first[p.Key] {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -35,6 +36,7 @@ type keeping struct {
 
 	askedFor map[int64]bool // executions of which a waiter has seen the end
 
+	absents  []absent
 	findings []Finding
 	lost     []lost
 	inFlight int64
@@ -114,37 +116,33 @@ func (k *keeping) judge(ctx context.Context) error {
 	for _, p := range k.list {
 		again := p.Message != "" && seen[string(p.What)+p.Message]
 		seen[string(p.What)+p.Message] = true
-		var err error
 		switch {
 		case p.What == AcknowledgedEnd:
 			k.end(p)
 		case again: // the client sent it again, and NATS acknowledged it again
 		case p.What == AcknowledgedStart:
-			err = k.start(ctx, p)
+			k.start(p)
 		case p.What == AcknowledgedMailbox:
-			err = k.received(ctx, p)
+			k.received(p)
 			k.order(p, newest)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return k.ask(ctx)
 }
 
 // start: the instance exists, whichever start has begun it: of all starts with one id, one counts,
 // unless their options ask for another.
-func (k *keeping) start(ctx context.Context, p acknowledgement) error {
+func (k *keeping) start(p acknowledgement) {
 	if k.exists {
 		if p.By == nil && p.Message != "" && !k.starts[p.Message] && p.Message != k.row.StartMessage &&
 			!k.remembered(p.Message) {
 			k.refused++
 		}
-		return nil
+		return
 	}
-	m := events.Message{ID: p.Message, Instance: p.Instance, NotBefore: p.Due,
-		Content: &events.Start{Orchestration: p.Name}}
-	return k.absent(ctx, p, StartLost, p.Name != "", m, "an instance, begun by start "+p.Message)
+	k.absents = append(k.absents, absent{acknowledgement: p, rule: StartLost, askable: p.Name != "",
+		content:  &events.Start{Orchestration: p.Name},
+		expected: "an instance, begun by start " + p.Message})
 }
 
 // remembered reports whether the first execution that is kept knows a message from those before it.
@@ -153,25 +151,26 @@ func (k *keeping) remembered(message string) bool {
 }
 
 // received: a mailbox message is in history, in flight, or a dead letter.
-func (k *keeping) received(ctx context.Context, p acknowledgement) error {
+func (k *keeping) received(p acknowledgement) {
 	at := k.wanted[p.Message]
 	switch {
 	case !knownAgain(p.Message):
 		k.not[NoMessage]++
-		return nil
+		return
 	case at.event > 0 && at.mailbox != p.Mailbox:
 		k.bad(MailboxLost, at, fmt.Sprintf("message %s in mailbox %q", p.Message, p.Mailbox),
 			fmt.Sprintf("it in mailbox %q", at.mailbox))
-		return nil
+		return
 	case at.event > 0 || k.remembered(p.Message):
-		return nil
+		return
 	case k.exists && !k.o.NothingRemoved && (k.number > 1 || k.begun.After(p.At)):
 		k.not[NotKept]++ // it may be in an execution that was pruned, or for an instance that was deleted
-		return nil
+		return
 	}
-	m := events.Message{ID: p.Message, Instance: p.Instance, Content: &events.MailboxMessage{Mailbox: p.Mailbox}}
-	return k.absent(ctx, p, MailboxLost, true, m,
-		fmt.Sprintf("message %s of mailbox %q in history, in flight, or among the dead letters", p.Message, p.Mailbox))
+	k.absents = append(k.absents, absent{acknowledgement: p, rule: MailboxLost, askable: true,
+		content: &events.MailboxMessage{Mailbox: p.Mailbox},
+		expected: fmt.Sprintf("message %s of mailbox %q in history, in flight, or among the dead letters", p.Message,
+			p.Mailbox)})
 }
 
 // knownAgain reports whether history has the id of a message as it is: those that are too long or
@@ -183,49 +182,105 @@ func knownAgain(id string) bool {
 		})
 }
 
-// absent judges a message that is not in history.
-func (k *keeping) absent(ctx context.Context, p acknowledgement, rule Rule, askable bool, m events.Message,
-	expected string) error {
-	if k.o.Broker != nil && askable {
-		m.Internal = p.By != nil
-		there, err := k.hasMessage(ctx, m)
+// absent is a message that is not in history.
+type absent struct {
+	acknowledgement
+	rule     Rule
+	askable  bool // the subject is known
+	content  events.Content
+	expected string
+}
+
+// maxStored bounds how many messages of a subject the check reads.
+const maxStored = 10_000
+
+// ask asks the broker for the messages that are not in history, subject by subject, and judges
+// them.
+func (k *keeping) ask(ctx context.Context) error {
+	wires, of := make(map[string][]events.Wire), make(map[string][]absent)
+	var subjects []string
+	for _, x := range k.absents {
+		if k.o.Broker == nil || !x.askable {
+			k.nowhere(x)
+			continue
+		}
+		m := events.Message{ID: x.Message, Instance: x.Instance, Internal: x.By != nil, NotBefore: x.Due,
+			Content: x.content}
+		w, err := events.Encode(k.o.Prefix, m)
 		if err != nil {
-			return err
+			return fmt.Errorf("ask NATS about instance %q: %w", x.Instance, err)
 		}
-		if there && k.o.Quiescent && !p.Due.After(k.o.Now()) {
-			k.bad(Outstanding, place{}, "nothing to be outstanding",
-				fmt.Sprintf("the acknowledged %s %s, which waits in NATS", p.What, p.Message))
+		if of[w.Subject] == nil {
+			subjects = append(subjects, w.Subject)
 		}
-		if there {
-			k.onItsWay(p)
-			return nil
+		wires[w.Subject], of[w.Subject] = append(wires[w.Subject], w), append(of[w.Subject], x)
+	}
+	for _, subject := range subjects {
+		list, more, err := k.o.Broker.StoredUnder(ctx, wires[subject], maxStored)
+		if err != nil {
+			return fmt.Errorf("ask NATS about instance %q: %w", k.instance, err)
+		}
+		for _, x := range of[subject] {
+			k.stored(x, list, more)
 		}
 	}
-	found := "nothing of it"
+	return nil
+}
+
+// stored judges a message that is not in history by those that the broker has under its subject.
+func (k *keeping) stored(x absent, list []broker.StoredMessage, more bool) {
+	delayed := func(m broker.StoredMessage) bool { return !m.NotBefore.IsZero() }
+	i := slices.IndexFunc(list, func(m broker.StoredMessage) bool {
+		return m.ID == x.Message || !knownAgain(x.Message)
+	})
+	switch {
+	case i >= 0:
+		due := x.from()
+		if list[i].NotBefore.After(due) {
+			due = list[i].NotBefore
+		}
+		if k.o.Quiescent && !due.After(k.now()) {
+			k.bad(Outstanding, place{}, "nothing to be outstanding",
+				fmt.Sprintf("the acknowledged %s %s, which waits in NATS", x.What, x.Message))
+		}
+		k.onItsWay(x.acknowledgement)
+	// a client need not have noted whether its start was delayed
+	case x.What == AcknowledgedStart && (x.By == nil || !x.Due.IsZero()) && slices.ContainsFunc(list, delayed):
+		k.not[Replaced]++
+	case more:
+		k.not[TooMany]++
+	default:
+		k.nowhere(x)
+	}
+}
+
+// nowhere judges a message that is neither in history nor stored by the broker, as far as that is
+// known.
+func (k *keeping) nowhere(x absent) {
+	p, found := x.acknowledgement, "nothing of it"
 	if !k.exists {
 		found = "no such instance"
 	}
 	switch {
-	case !k.o.Quiescent && k.o.Broker == nil && !k.overdue(p.At):
+	case !k.o.Quiescent && k.o.Broker == nil && !k.overdue(p.from()):
 		k.onItsWay(p)
-	case !k.exists && !k.o.NothingRemoved && (k.tombstone || !k.leavesTombstone(p.At)):
+	case !k.exists && !k.o.NothingRemoved && (k.tombstone || !k.leavesTombstone(p.from())):
 		k.not[NotKept]++
-	case k.o.Broker == nil && (!k.o.Quiescent || p.Due.After(k.o.Now())): // it may wait there
+	case k.o.Broker == nil && (!k.o.Quiescent || p.Due.After(k.now())): // it may wait there
 		k.not[NotAsked]++
 	// it may be a dead letter
 	case k.o.Dead == nil && p.What == AcknowledgedMailbox && (!k.exists || k.row.Status.Ended()):
 		k.not[NotAsked]++
-	case k.o.Dead != nil && p.What == AcknowledgedMailbox && k.o.Now().Sub(p.At) > k.o.DeadLetterTTL &&
+	case k.o.Dead != nil && p.What == AcknowledgedMailbox && k.now().Sub(p.from()) > k.o.DeadLetterTTL &&
 		!k.o.NothingRemoved:
 		k.not[NotKept]++ // it may have been a dead letter
 	default:
-		f := Finding{Rule: rule, Instance: k.instance, Expected: expected, Found: found}
+		f := Finding{Rule: x.rule, Instance: k.instance, Expected: x.expected, Found: found}
 		if p.By != nil {
 			f = p.lost(found)
 		}
-		k.lost = append(k.lost, lost{message: p.Message, instance: p.Instance, finding: f})
+		k.lost = append(k.lost, lost{messageKey{p.Message, p.Instance}, f})
 	}
-	return nil
 }
 
 // onItsWay counts acknowledged messages that are still in flight.
@@ -256,7 +311,7 @@ type acknowledgedAt struct {
 // order: a client that sends one message after the other relies on their order.
 func (k *keeping) order(p acknowledgement, newest map[[2]string]acknowledgedAt) {
 	at := k.wanted[p.Message]
-	if at.event == 0 || p.By != nil {
+	if at.event == 0 || p.By != nil || !p.Due.IsZero() { // a delayed message is not behind others
 		return
 	}
 	who := [2]string{fmt.Sprint(p.Log), p.Mailbox}
@@ -329,10 +384,15 @@ func orNull(p codec.Payload) codec.Payload {
 
 // ---- Dead letters.
 
+// messageKey identifies a message: an id counts for one instance only.
+type messageKey struct {
+	message, instance string
+}
+
 // lost is a message that is lost, unless it is a dead letter.
 type lost struct {
-	message, instance string
-	finding           Finding
+	messageKey
+	finding Finding
 }
 
 // maxLost bounds how many wait until the dead letters are searched.
@@ -349,10 +409,10 @@ func (s *system) doubt(ctx context.Context, x lost) error {
 // deadLettered searches the dead letters for the missing messages; one that is not among them is
 // lost.
 func (s *system) deadLettered(ctx context.Context) error {
-	dead := make(map[string]bool)
-	wanted := make(map[string]bool)
+	dead := make(map[messageKey]bool)
+	wanted := make(map[messageKey]messageKey) // by the id and the token of the instance in subjects
 	for _, x := range s.missing {
-		wanted[x.message] = true
+		wanted[messageKey{x.message, events.EncodeToken(x.instance)}] = x.messageKey
 	}
 	for after := uint64(0); s.o.Dead != nil && len(wanted) > len(dead); {
 		const some = 256
@@ -361,8 +421,9 @@ func (s *system) deadLettered(ctx context.Context) error {
 			return fmt.Errorf("look through the dead letters: %w", err)
 		}
 		for _, l := range list {
-			if after = l.Sequence; wanted[l.ID] {
-				dead[l.ID] = true
+			after = l.Sequence
+			if x, ok := wanted[messageKey{l.ID, l.Subject[strings.LastIndexByte(l.Subject, '.')+1:]}]; ok {
+				dead[x] = true
 			}
 		}
 		if len(list) < some {
@@ -370,7 +431,7 @@ func (s *system) deadLettered(ctx context.Context) error {
 		}
 	}
 	for _, x := range s.missing {
-		if x.message != "" && dead[x.message] {
+		if x.message != "" && dead[x.messageKey] {
 			s.report.DeadLetters++
 		} else {
 			s.found(x.finding)

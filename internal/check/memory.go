@@ -103,6 +103,9 @@ func (m memory) ValuesOf(_ context.Context, instances []string) (map[string]map[
 // Tombstones implements [Store]: there are none.
 func (m memory) Tombstones(context.Context, []string) ([]string, error) { return nil, nil }
 
+// Clock implements [Store]: there is none.
+func (m memory) Clock(context.Context) (time.Time, error) { return time.Time{}, nil }
+
 // OldOutbox implements [Store]: there are none.
 func (m memory) OldOutbox(context.Context, time.Time, int) ([]history.OutboxEntry, error) {
 	return nil, nil

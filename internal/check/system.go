@@ -24,11 +24,14 @@ type Store interface {
 	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
 	Executions(ctx context.Context, instance string, after int64, limit int) ([]history.ExecutionInfo, error)
 	Events(ctx context.Context, instance string, execution, after int64, limit int) ([]events.Event, error)
+	// Clock returns the time on the clock of the database; zero if the store has no clock.
+	Clock(ctx context.Context) (time.Time, error)
 }
 
 // Broker answers whether the broker has a message.
 type Broker interface {
 	Has(ctx context.Context, message events.Wire) (bool, error)
+	broker.Stock
 }
 
 // DeadLetters lists the dead letters.
@@ -70,7 +73,8 @@ type Options struct {
 	Most int
 	// Dir is the directory for sorting. Default: the one for temporary files.
 	Dir string
-	// Now is the clock; nil means [time.Now].
+	// Now is the clock of this machine; nil means [time.Now]. The check compares times with the
+	// clock of the database.
 	Now func() time.Time
 	// Progress is called from time to time with the report so far.
 	Progress func(Report)
@@ -79,6 +83,9 @@ type Options struct {
 // Overdue is the default for how long a message may be in flight: recovery finds a lost message
 // after 77 seconds at most.
 const Overdue = 2 * time.Minute
+
+// MaxClockDifference is the difference of two clocks from which the report has it.
+const MaxClockDifference = time.Second
 
 // Report has the counts of a check, and its findings.
 type Report struct {
@@ -96,6 +103,9 @@ type Report struct {
 	DeadLetters int64 `json:"dead_letters"`
 	// NotJudged counts data that the check cannot judge, by reason.
 	NotJudged map[Reason]int64 `json:"not_judged,omitempty"`
+	// ClockAhead is by how many seconds the clock of this machine is ahead of the clock of the
+	// database, if they differ by more than [MaxClockDifference].
+	ClockAhead float64 `json:"clock_ahead_seconds,omitempty"`
 	// AskedBroker says whether the check asked the broker for messages in flight.
 	AskedBroker bool `json:"asked_broker"`
 	// Found counts all findings, by rule; Findings are those that were kept.
@@ -133,6 +143,8 @@ const (
 	MovedOn   Reason = "moved_on"
 	TooNew    Reason = "too_new"
 	NoMessage Reason = "no_message"
+	Replaced  Reason = "replaced"
+	TooMany   Reason = "too_many"
 )
 
 // Text is the reason as `rondo check` prints it.
@@ -148,12 +160,17 @@ func (r Reason) Text() string {
 		return "a newer engine has written it, or it cannot be read"
 	case NoMessage:
 		return "the acknowledgement does not say which message it is"
+	case Replaced:
+		return "another delayed start of the same id is stored, which may have replaced it"
+	case TooMany:
+		return "NATS has more messages on its subject than the check reads"
 	}
 	return string(r)
 }
 
 // system is one check.
 type system struct {
+	clock
 	store Store
 	// only histories are there, and no rows
 	exported bool
@@ -186,13 +203,17 @@ func System(ctx context.Context, store Store, o Options) (Report, error) {
 		cmp.Or(o.Prefix, events.DefaultPrefix)
 	o.DeadLetterTTL = cmp.Or(o.DeadLetterTTL, 30*24*time.Hour)
 	_, exported := store.(*Exports)
-	s := &system{store: store, exported: exported, o: o}
+	s := &system{clock: clock{here: o.Now}, store: store, exported: exported, o: o}
 	s.report = Report{NotJudged: make(map[Reason]int64), Found: make(map[Rule]int64), AskedBroker: o.Broker != nil,
 		Findings: []Finding{}}
 	s.sorted.dir = o.Dir
-	parts := []func(context.Context) error{s.instances, s.sortAcknowledgements, s.acknowledgements, s.deadLettered,
-		s.outbox}
-	var err error
+	differs, err := s.compare(ctx, store)
+	if err != nil {
+		return s.report, err
+	}
+	s.report.ClockAhead = differs.Seconds()
+	parts := []func(context.Context) error{s.instances, s.sortAcknowledgements, s.acknowledgements,
+		s.deadLettered, s.outbox}
 	for _, part := range parts {
 		if err = part(ctx); err != nil {
 			break
@@ -220,14 +241,14 @@ func (s *system) progress() {
 
 // overdue reports whether a state that began at a moment has lasted for too long.
 func (s *system) overdue(since time.Time) bool {
-	return s.o.Overdue >= 0 && s.o.Now().Sub(since) > s.o.Overdue
+	return s.o.Overdue >= 0 && s.now().Sub(since) > s.o.Overdue
 }
 
 // leavesTombstone reports whether an instance that existed at a moment or later would have a
 // tombstone if it had been deleted.
 func (s *system) leavesTombstone(at time.Time) bool {
 	const slack = 10 * time.Minute // clocks differ
-	return !s.exported && !at.IsZero() && s.o.Now().Sub(at) < history.TombstoneTTL-slack
+	return !s.exported && !at.IsZero() && s.now().Sub(at) < history.TombstoneTTL-slack
 }
 
 // ---- The instances.

@@ -26,6 +26,7 @@ type fake struct {
 	instances    map[string]*check.Instance
 	deadLettered []string
 	promised     []history.OutboxEntry
+	clock        time.Time
 	loaded       func(ids []string) // is called before instances are loaded
 	loads        int
 }
@@ -127,6 +128,8 @@ func (f *fake) Tombstones(_ context.Context, ids []string) (found []string, err 
 	return found, nil
 }
 
+func (f *fake) Clock(context.Context) (time.Time, error) { return f.clock, nil }
+
 func (f *fake) OldOutbox(_ context.Context, before time.Time, _ int) (old []history.OutboxEntry, err error) {
 	for _, p := range f.promised {
 		if p.Key.Made().Before(before) {
@@ -136,20 +139,46 @@ func (f *fake) OldOutbox(_ context.Context, before time.Time, _ int) (old []hist
 	return old, nil
 }
 
-// fakeBroker has messages on subjects, and dead letters.
+// fakeBroker has messages, each as its subject and its id, and dead letters: each as the id of a
+// message to instance "i", or as a whole.
 type fakeBroker struct {
-	has  []string
-	dead []string
+	has     []string
+	delayed []string // messages that are not due
+	dead    []string
+	letters []broker.DeadLetter
 }
 
 func (b *fakeBroker) Has(_ context.Context, w events.Wire) (bool, error) {
-	return slices.Contains(b.has, w.Subject), nil
+	return slices.ContainsFunc(b.has, func(m string) bool {
+		subject, _, _ := strings.Cut(m, " ")
+		return subject == w.Subject
+	}), nil
+}
+
+func (b *fakeBroker) StoredUnder(_ context.Context, messages []events.Wire,
+	limit int) (list []broker.StoredMessage, more bool, err error) {
+	add := func(m string, at time.Time) {
+		if subject, id, _ := strings.Cut(m, " "); subject == messages[0].Subject {
+			list = append(list, broker.StoredMessage{ID: id, NotBefore: at})
+		}
+	}
+	for _, m := range b.has {
+		add(m, time.Time{})
+	}
+	for _, m := range b.delayed {
+		add(m, now.Add(time.Hour))
+	}
+	return list[:min(limit, len(list))], len(list) > limit, nil
 }
 
 func (b *fakeBroker) DeadLetters(_ context.Context, after uint64, limit int) (list []broker.DeadLetter, err error) {
-	for i, id := range b.dead {
-		if place := uint64(i) + 1; place > after && len(list) < limit {
-			list = append(list, broker.DeadLetter{Sequence: place, ID: id})
+	all := slices.Clone(b.letters)
+	for _, id := range b.dead {
+		all = append(all, broker.DeadLetter{ID: id, Subject: "rondo.mailbox.mail.i"})
+	}
+	for i, l := range all {
+		if l.Sequence = uint64(i) + 1; l.Sequence > after && len(list) < limit {
+			list = append(list, l)
 		}
 	}
 	return list, nil
@@ -319,6 +348,9 @@ func TestFamilies(t *testing.T) {
 
 // ---- Messages in flight.
 
+var childID = events.MessageID(events.VerbStart, "parent",
+	events.Ref{Incarnation: "incarnation", Execution: 1, Event: 2})
+
 func taskSubject() string { return "rondo.task._.charge.1-2-incarnation.i" }
 
 var inFlight = []struct {
@@ -349,7 +381,11 @@ var inFlight = []struct {
 		in.Row.WakeAt = began.Add(time.Minute)
 	})}, want: []check.Rule{check.WakeOverdue}},
 	{name: "the start of a child is there", in: []check.Instance{parent()},
-		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.internal_start.order.child"}})}},
+		with: []func(*check.Options){asking(&fakeBroker{
+			has: []string{"rondo.internal_start.order.child " + childID}})}},
+	{name: "a child is lost, and the start of another one with its id is there", in: []check.Instance{parent()},
+		with: []func(*check.Options){asking(&fakeBroker{has: []string{"rondo.internal_start.order.child other"}})},
+		want: []check.Rule{check.ChildLost}},
 	{name: "a child is lost", in: []check.Instance{parent()}, with: []func(*check.Options){asking(&fakeBroker{})},
 		want: []check.Rule{check.ChildLost}},
 	{name: "the answer of a child is there", in: []check.Instance{parent(), childOf(2, completed)},
@@ -387,6 +423,39 @@ func TestOldOutboxEntriesAreFound(t *testing.T) {
 	wants(t, look(t, s, quiescent), check.OutboxOverdue)
 	wants(t, look(t, s, quiescent, func(o *check.Options) { o.Overdue = -1 }), check.OutboxOverdue)
 }
+
+// TestAClockThatIsWrong: the clock of the database counts, and the report has the difference.
+func TestAClockThatIsWrong(t *testing.T) {
+	const hour = 3600
+	for _, c := range []struct {
+		name    string
+		ahead   time.Duration
+		options func(*check.Options)
+		age     time.Duration // of the outbox entry
+		want    []check.Rule
+		reports float64
+	}{
+		{"right", 0, quiet, time.Minute, nil, 0},
+		{"almost right", time.Second, quiet, time.Minute, nil, 0},
+		{"fast", time.Hour, quiet, time.Minute, nil, hour},
+		{"slow", -time.Hour, quiet, 3 * time.Minute, []check.Rule{check.OutboxOverdue}, -hour},
+		{"slow, and nothing may be in flight", -time.Hour, quiescent, time.Minute,
+			[]check.Rule{check.OutboxOverdue}, -hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := storeOf()
+			s.clock = now.Add(-c.ahead)
+			s.promised = []history.OutboxEntry{{Key: history.OutboxKey{ID: history.OutboxID(s.clock.Add(-c.age),
+				0)}}}
+			r := look(t, s, c.options)
+			if wants(t, r, c.want...); r.ClockAhead != c.reports {
+				t.Errorf("the clock is %v s ahead, want %v", r.ClockAhead, c.reports)
+			}
+		})
+	}
+}
+
+func quiet(*check.Options) {}
 
 // ---- While the store is written to.
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 )
@@ -92,7 +93,7 @@ func (a *answerer) answer(name string, m method) func(context.Context, []byte) (
 		}
 		data, err := marshal(v)
 		if err == nil {
-			data, err = a.parts.wrap(data, time.Now())
+			data, err = a.parts.wrap(broker.Requester(ctx), data, time.Now())
 		}
 		if err != nil {
 			a.o.Logger.Error("query: an answer could not be written", "method", name, "error", err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 )
 
 const (
-	// keepParts is how long the parts of an answer can be requested. maxKept bounds their bytes.
+	// keepParts is how long the parts of an answer are kept after the last request for one of them,
+	// at most until fetchWithin is over. maxKept bounds their bytes.
 	keepParts = 30 * time.Second
 	maxKept   = 64 << 20
 	// maxWhole bounds an answer in parts: answers are not trusted.
@@ -49,18 +51,26 @@ type parts struct {
 	size   int
 
 	mu    sync.Mutex
-	kept  map[string]*keptAnswer
-	order []string // oldest first
+	kept  map[string]*keptAnswer // by token
+	order []string               // oldest first
 	bytes int
+	of    map[string]int // bytes by requester
 }
 
 type keptAnswer struct {
-	data  []byte
-	until time.Time
+	requester  string
+	data       []byte
+	made, used time.Time
+}
+
+// isOver reports whether the parts need not be kept any longer.
+func (k *keptAnswer) isOver(now time.Time) bool {
+	return now.Sub(k.used) >= keepParts || now.Sub(k.made) >= fetchWithin
 }
 
 func newParts(size int) *parts {
-	return &parts{method: "parts-" + newToken(), size: size, kept: make(map[string]*keptAnswer)}
+	return &parts{method: "parts-" + newToken(), size: size, kept: make(map[string]*keptAnswer),
+		of: make(map[string]int)}
 }
 
 // newToken returns a unique name.
@@ -71,7 +81,7 @@ func newToken() string {
 }
 
 // wrap returns an answer as one message: the answer itself, or the reference to its parts.
-func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
+func (p *parts) wrap(requester string, data []byte, now time.Time) ([]byte, error) {
 	if len(data) <= p.size {
 		return data, nil
 	}
@@ -87,38 +97,53 @@ func (p *parts) wrap(data []byte, now time.Time) ([]byte, error) {
 		return nil, err
 	}
 	token := newToken()
-	if err := p.keep(token, b.Bytes(), now); err != nil {
+	if err := p.keep(requester, token, b.Bytes(), now); err != nil {
 		return nil, err
 	}
 	return marshal(wrapped{&partsOf{Method: p.method, Token: token, Count: (b.Len() + p.size - 1) / p.size,
 		Bytes: len(data)}})
 }
 
-func (p *parts) keep(token string, data []byte, now time.Time) error {
+// keep keeps an answer. If there is no room for it, keep drops answers of the requester that has
+// the most bytes, oldest first: a client that asks for much drops its own ones.
+func (p *parts) keep(requester, token string, data []byte, now time.Time) error {
 	if len(data) > maxKept {
 		return &broker.ResponseError{Code: "too_large",
 			Message: fmt.Sprintf("the answer has %d bytes, even compressed; ask for less at once", len(data))}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.order) > 0 {
-		oldest := p.kept[p.order[0]]
-		if oldest != nil && p.bytes+len(data) <= maxKept && now.Before(oldest.until) {
-			break
+	p.order = slices.DeleteFunc(p.order, func(token string) bool {
+		k := p.kept[token]
+		if k != nil && k.isOver(now) {
+			p.drop(token)
 		}
-		p.drop(p.order[0])
-		p.order = p.order[1:]
+		return p.kept[token] == nil
+	})
+	p.of[requester] += len(data)
+	for p.bytes+len(data) > maxKept {
+		next := 0
+		for i, token := range p.order {
+			if p.of[p.kept[token].requester] > p.of[p.kept[p.order[next]].requester] {
+				next = i
+			}
+		}
+		p.drop(p.order[next])
+		p.order = slices.Delete(p.order, next, next+1)
 	}
-	p.kept[token] = &keptAnswer{data: data, until: now.Add(keepParts)}
+	p.kept[token] = &keptAnswer{requester: requester, data: data, made: now, used: now}
 	p.order = append(p.order, token)
 	p.bytes += len(data)
 	return nil
 }
 
-// drop removes an answer; the caller removes its token from the order, or keep does later.
+// drop removes an answer, but not its token from the order.
 func (p *parts) drop(token string) {
 	if k := p.kept[token]; k != nil {
 		p.bytes -= len(k.data)
+		if p.of[k.requester] -= len(k.data); p.of[k.requester] == 0 {
+			delete(p.of, k.requester)
+		}
 		delete(p.kept, token)
 	}
 }
@@ -136,6 +161,7 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 		return nil, &broker.ResponseError{Code: codeGone,
 			Message: "this part of the answer is not there any more; ask again"}
 	}
+	k.used = time.Now()
 	end := min((q.Part+1)*p.size, len(k.data))
 	if end == len(k.data) {
 		p.drop(q.Token)
@@ -145,7 +171,9 @@ func (p *parts) answer(_ context.Context, question []byte) ([]byte, error) {
 
 // unwrap returns the whole of an answer. The second result is false if its parts are gone, so that
 // the request has to be repeated.
-func unwrap(ctx context.Context, b broker.Requests, answer []byte) ([]byte, bool, error) {
+//
+// Each part has the time limit of a request: over a slow connection, all of them take longer.
+func unwrap(ctx context.Context, b broker.Requests, answer []byte, patience time.Duration) ([]byte, bool, error) {
 	if !bytes.HasPrefix(answer, []byte(`{"$parts":`)) {
 		return answer, true, nil
 	}
@@ -163,7 +191,7 @@ func unwrap(ctx context.Context, b broker.Requests, answer []byte) ([]byte, bool
 		if err != nil {
 			return nil, false, err
 		}
-		part, err := b.Request(ctx, p.Method, q)
+		part, err := requestPart(ctx, b, p.Method, q, patience)
 		var a *broker.ResponseError
 		switch {
 		case errors.As(err, &a) && a.Code == codeGone, errors.Is(err, broker.ErrNoResponders):
@@ -189,6 +217,13 @@ func unwrap(ctx context.Context, b broker.Requests, answer []byte) ([]byte, bool
 		return nil, false, badAnswer(err)
 	}
 	return whole, true, nil
+}
+
+func requestPart(ctx context.Context, b broker.Requests, method string, question []byte,
+	patience time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return b.Request(ctx, method, question)
 }
 
 // badAnswer returns the error for an invalid answer.

@@ -18,8 +18,9 @@ import (
 //
 // A request that does not remove is repeated when no answer comes, for as long as the context
 // allows: after a second it goes to an orchestrator that answers pings, too. After [patience], all
-// of that is repeated, up to three times in all. A request that removes is sent once. If its answer
-// is lost, the outcome is [history.Ambiguous], and the caller may repeat it.
+// of that is repeated, up to three times in all. Each part of a large answer may take as long. A
+// request that removes is sent once. If its answer is lost, the outcome is [history.Ambiguous], and
+// the caller may repeat it.
 type Reader struct {
 	broker            Requester
 	patience, silence time.Duration
@@ -41,6 +42,8 @@ const (
 	// orchestrators give up a little earlier.
 	patience = 6 * time.Second
 	tries    = 3
+	// fetchWithin is how long all parts of a large answer may take: each has patience of its own.
+	fetchWithin = 5 * time.Minute
 )
 
 // NewReader makes a Reader.
@@ -85,13 +88,15 @@ func (r *Reader) ask(ctx context.Context, method string, q Question, answer any)
 }
 
 func (r *Reader) askOnce(ctx context.Context, method string, question []byte) ([]byte, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
-	defer cancel()
-	data, err := r.request(ctx, method, question)
+	first, cancel := context.WithTimeout(ctx, r.patience)
+	data, err := r.request(first, method, question)
+	cancel()
 	if err != nil {
 		return nil, false, err
 	}
-	return unwrap(ctx, r.broker, data)
+	ctx, cancel = context.WithTimeout(ctx, fetchWithin)
+	defer cancel()
+	return unwrap(ctx, r.broker, data, r.patience)
 }
 
 // fitsNothing tells that a filter wants what no instance can have, and JSON cannot say. Ids of that

@@ -318,10 +318,10 @@ var internalIntervals = map[string][]string{
 		"events.MaxDelay", "jobs.MaxDelay", "jobs.MaxTTL", "jobs.MinTTL", "jobs.DefaultTTL", "jobs.longWait",
 		"jobs.longestWait", "jobs.preventedWait", "jobs.shortWait", "telemetry.maxFor", "check.Overdue",
 	},
-	"how wrong a clock may be": {"nats.wrongAfter"},
+	"how wrong a clock may be": {"check.MaxClockDifference", "nats.wrongAfter"},
 	"the command rondo, or the end of a process": {
 		"app.endTelemetryFor", "app.givesBackFor", "app.oneSignal", "embedded.ready", "jobs.endFor", "jobs.endWithin",
-		"rondo.decidedWithin", "rondo.dialFor", "rondo.heldAfter", "rondo.maxSkew", "rondo.patience",
+		"rondo.decidedWithin", "rondo.dialFor", "rondo.heldAfter", "rondo.lookEvery", "rondo.maxSkew", "rondo.patience",
 		"rondo.progressAfter", "rondo.systemWithin", "rondo.takenWithin",
 	},
 	"programs always override it with the setting": {"worker.ShutdownTimeout"},

@@ -65,7 +65,7 @@ type Audit interface {
 	Tombstones(ctx context.Context, instances []string) ([]string, error)
 	// OldOutbox gives outbox entries that were stored before a moment and not removed, oldest
 	// first. It does not lease them. It searches the whole outbox, also where LeaseOutbox no longer
-	// looks.
+	// looks. It gives fewer than limit if their messages have many megabytes, and at least one.
 	OldOutbox(ctx context.Context, before time.Time, limit int) ([]OutboxEntry, error)
 }
 

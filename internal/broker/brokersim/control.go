@@ -127,7 +127,7 @@ func (c *requests) Request(ctx context.Context, method string, request []byte) (
 	if len(request) > maxPayload {
 		return nil, errors.New("the request is too large")
 	}
-	return who[c.b.turn.Add(1)%uint64(len(who))].answered(ctx, request)
+	return who[c.b.turn.Add(1)%uint64(len(who))].answered(broker.WithRequester(ctx, c.name), request)
 }
 
 func (a *answerer) answered(ctx context.Context, request []byte) ([]byte, error) {

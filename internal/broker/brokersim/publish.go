@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -150,6 +151,34 @@ func sizeOf(h events.Header) (n int) {
 		}
 	}
 	return n
+}
+
+// StoredUnder implements [broker.Stock].
+func (c *publisher) StoredUnder(ctx context.Context, messages []events.Wire,
+	limit int) (list []broker.StoredMessage, more bool, err error) {
+	subject := messages[0].Subject
+	err = c.do(ctx, "stored under "+subject, func() error {
+		all := slices.Concat(c.b.work, slices.Collect(maps.Values(c.b.later)))
+		for _, inbox := range c.b.inbox {
+			all = append(all, inbox...)
+		}
+		for _, m := range all {
+			if m.wire.Subject != subject {
+				continue
+			}
+			x := broker.StoredMessage{NotBefore: m.notBefore}
+			if v := m.wire.Header[events.HeaderMsgID]; len(v) > 0 {
+				x.ID = v[0]
+			}
+			list = append(list, x)
+		}
+		slices.SortFunc(list, func(a, b broker.StoredMessage) int { return cmp.Compare(a.ID, b.ID) })
+		if more = len(list) > limit; more {
+			list = list[:limit]
+		}
+		return nil
+	})
+	return list, more, err
 }
 
 // Has implements broker.Publisher.

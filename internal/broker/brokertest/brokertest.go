@@ -47,6 +47,7 @@ type Environment struct {
 // Bus is a connection.
 type Bus interface {
 	broker.Publisher
+	broker.Stock
 	broker.Inbox
 	broker.DeadLetters
 	broker.DeadLetterStore

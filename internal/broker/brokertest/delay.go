@@ -29,6 +29,7 @@ var delayTests = []test{
 	{"a delayed message keeps its moment while nothing is received", Settings{}, keepsMoment},
 	{"a delayed message outlives its receiver", Settings{InboxAckWait: 4 * time.Second}, delayedOutlives},
 	{"the broker tells whether it still has a message", Settings{}, has},
+	{"the broker lists the messages of a subject", Settings{}, storedUnder},
 }
 
 func punctual(t *T) {
@@ -416,6 +417,48 @@ func delayedOutlives(t *T) {
 		}
 	}
 	t.empty()
+}
+
+// storedUnder: messages under one subject are told apart by their ids, delayed or not.
+func storedUnder(t *T) {
+	b, other := t.bus(), t.bus()
+	start := func(id string, delay time.Duration) events.Wire {
+		w := events.Wire{Subject: b.Prefix() + ".start.order.i", Header: events.Header{events.HeaderMsgID: {id}}}
+		if delay > 0 {
+			w.NotBefore = time.Now().Add(delay)
+		}
+		return w
+	}
+	mail := func(id string) events.Wire {
+		return events.Wire{Subject: b.Prefix() + ".mailbox.m.i", Header: events.Header{events.HeaderMsgID: {id}},
+			NotBefore: time.Now().Add(time.Hour)}
+	}
+	lists := func(what string, messages []events.Wire, limit int, wantMore bool, want ...string) {
+		t.Helper()
+		t.within(soon, fmt.Sprintf("%s: stored are %v", what, want), func() bool {
+			list, more, err := other.StoredUnder(t.Context(), messages, limit)
+			t.must(err)
+			var got []string
+			for _, m := range list {
+				if !m.NotBefore.IsZero() {
+					m.ID += " delayed"
+				}
+				got = append(got, m.ID)
+			}
+			slices.Sort(got)
+			return slices.Equal(got, want) && more == wantMore
+		})
+	}
+	absent := start("absent", 0)
+	lists("nothing", []events.Wire{absent}, 10, false)
+	t.publish(b, start("a", 0), start("b", 0), start("c", time.Hour))
+	t.publish(b, mail("m"), mail("n"))
+	lists("starts", []events.Wire{absent}, 10, false, "a", "b", "c delayed")
+	lists("too many starts", []events.Wire{absent}, 1, true, "a")
+	lists("delayed messages", []events.Wire{mail("m"), mail("n"), mail("absent")}, 10, false, "m delayed", "n delayed")
+	r := t.receive(b)
+	r.take(2)
+	lists("acknowledged starts", []events.Wire{absent}, 10, false, "c delayed")
 }
 
 // knowsMany reports whether the broker finds a message among missing ones. It reports true if the

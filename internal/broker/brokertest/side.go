@@ -28,6 +28,7 @@ var sideTests = []test{
 	{"keys expire after their TTL", Settings{}, keysExpire},
 	{"notices reach those who listen", Settings{}, notices},
 	{"questions are answered", Settings{}, questions},
+	{"a handler knows requests of one connection", Settings{}, requesters},
 	{"a question nobody answers fails at once", Settings{}, questionToNobody},
 	{"errors of who answers keep their code", Settings{}, answerErrors},
 	{"questions are answered concurrently", Settings{}, manyQuestions},
@@ -512,6 +513,32 @@ func questions(t *T) {
 	defer stop()
 	if answer, err := a.Request(t.Context(), "nothing", nil); err != nil || len(answer) != 0 {
 		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+// requesters: a handler can tell the requests of one connection from those of another.
+func requesters(t *T) {
+	a, b, c := t.bus(), t.bus(), t.bus()
+	stop, err := a.Handle("name", func(ctx context.Context, _ []byte) ([]byte, error) {
+		return []byte(broker.Requester(ctx)), nil
+	})
+	t.must(err)
+	defer stop()
+	name := func(b Bus) (name string) {
+		t.eventually("it is answered", func() bool {
+			answer, err := b.Request(t.Context(), "name", nil)
+			if errors.Is(err, broker.ErrNoResponders) {
+				return false // its server does not know the handler yet
+			}
+			t.must(err)
+			name = string(answer)
+			return true
+		})
+		return name
+	}
+	first, second, other := name(b), name(b), name(c)
+	if first == "" || first != second || first == other {
+		t.Errorf("the requesters are %q, %q and %q", first, second, other)
 	}
 }
 

@@ -252,7 +252,9 @@ func (r *requests) respond(ctx context.Context, m *nats.Msg,
 	if strings.HasPrefix(m.Reply, replyToOther) {
 		ctx = broker.WithOtherAccount(ctx)
 	}
-	data, err := answer(ctx, m.Data)
+	// The library subscribes once for the answers to all requests of a connection.
+	inbox := m.Reply[:max(strings.LastIndexByte(m.Reply, '.'), 0)]
+	data, err := answer(broker.WithRequester(ctx, inbox), m.Data)
 	out := &nats.Msg{Subject: m.Reply, Data: data}
 	if most := int(r.nc.MaxPayload()); err == nil && len(data) > most-headroom {
 		err = &broker.ResponseError{Code: "too_large", Message: fmt.Sprintf(

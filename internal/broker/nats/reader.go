@@ -112,6 +112,14 @@ func (r *reader) lastOf(ctx context.Context, stream, filter string) (*found, err
 	return r.askLeader(ctx, stream, request)
 }
 
+// nextOf returns the first message of a stream, from a place on, whose subject matches a filter in
+// JSON; nil if there is none. The leader answers, as for lastOf.
+func (r *reader) nextOf(ctx context.Context, stream string, filter []byte, from uint64) (*found, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	return r.askLeader(ctx, stream, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%s}`, from, filter))
+}
+
 const (
 	// lookBatch and lookBytes bound the messages read at once.
 	lookBatch = 1024

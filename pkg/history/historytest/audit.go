@@ -3,6 +3,7 @@ package historytest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -173,4 +174,23 @@ func auditOutbox(t *testing.T, db *Database) {
 		t.Fatalf("%d outbox entries were leased (%v), want 3", len(taken), err)
 	}
 	old(0, 10, 3) // they are leased, but not removed
+
+	for i := range 3 {
+		turn := NewActor(fmt.Sprint("large", i)).Start()
+		for k := range 8 {
+			Sends(turn, fmt.Sprintf("large-%d-%d-%s", i, k, strings.Repeat("x", 450<<10)), "somebody")
+			turn.Messages[k].ID = fmt.Sprint("large-", i, "-", k)
+		}
+		s.commit(turn)
+		s.clock.Advance(time.Minute)
+	}
+	// Only some of the large ones are read at once.
+	got, err := s.OldOutbox(s.ctx(), s.clock.Now(), 100)
+	messages := 0
+	for _, p := range got {
+		messages += len(p.Messages)
+	}
+	if err != nil || messages < 3+8 || messages > 3+19 {
+		t.Fatalf("%d of 27 messages are read at once (%v), want about 8 MiB", messages, err)
+	}
 }

@@ -100,26 +100,46 @@ func (a *Admin) LastUpdate(ctx context.Context, before time.Time) (at time.Time,
 	return at, nil
 }
 
-// OldOutbox implements [history.Audit].
+// maxOldOutbox bounds the bytes of the messages that OldOutbox reads at once.
+const maxOldOutbox = 8 << 20
+
+// OldOutbox implements [history.Audit]. It reads the sizes before it reads messages, as much as
+// fits.
 func (a *Admin) OldOutbox(ctx context.Context, before time.Time, limit int) (entries []history.OutboxEntry, err error) {
 	defer a.observer.Begin("old_outbox").End(&err)
 	limit = history.Page{Limit: limit}.Size()
-	parts := make([]string, a.Shards)
-	for shard := range parts {
-		parts[shard] = fmt.Sprintf(
-			"SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = %d AND id < $1 ORDER BY id "+
-				"LIMIT %d) b%[1]d", shard, limit)
-	}
 	err = a.Read(ctx, "look for old outbox entries", func(db sqlrow.DB) error {
-		entries = nil
+		n, bytes, last := 0, int64(0), int64(0)
+		if err := db.Query(ctx, func(r sqlrow.Row) error {
+			var id, size int64
+			err := r.Scan(&id, &size)
+			if bytes += size; n == 0 || bytes <= maxOldOutbox {
+				n, last = n+1, id
+			}
+			return err
+		}, a.oldOutbox("id, length(messages)", "<", limit), history.OutboxID(before, 0)); err != nil {
+			return err
+		}
+		if entries = nil; n == 0 {
+			return nil
+		}
 		return db.Query(ctx, func(r sqlrow.Row) error {
 			var key history.OutboxKey
 			var messages []byte
 			err := r.Scan(&key.Shard, &key.ID, &messages)
 			entries = append(entries, sqlrow.OutboxEntry(key, messages))
 			return err
-		}, strings.Join(parts, "\nUNION ALL ")+fmt.Sprintf("\nORDER BY id LIMIT %d", limit),
-			history.OutboxID(before, 0))
+		}, a.oldOutbox("shard, id, messages", "<=", n), last)
 	})
 	return entries, err
+}
+
+// oldOutbox selects columns of the oldest entries of all shards up to an id.
+func (a *Admin) oldOutbox(columns, compare string, limit int) string {
+	parts := make([]string, a.Shards)
+	for shard := range parts {
+		parts[shard] = fmt.Sprintf("SELECT * FROM (SELECT %s FROM rondo_outbox WHERE shard = %d AND id %s $1 "+
+			"ORDER BY id LIMIT %d) b%[2]d", columns, shard, compare, limit)
+	}
+	return strings.Join(parts, "\nUNION ALL ") + fmt.Sprintf("\nORDER BY id LIMIT %d", limit)
 }

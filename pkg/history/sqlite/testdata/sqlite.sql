@@ -85,7 +85,7 @@ SELECT * FROM (SELECT execution, CAST(coalesce(length(output), 0) + coalesce(len
 ----
 SELECT * FROM (SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10) f UNION ALL SELECT execution, incarnation, name, version, engine, status, output, error, started_at, ended_at, last_event, history_bytes FROM rondo_instances WHERE shard = $1 AND instance = $2 AND execution > $3 AND status NOT IN ('deleting', 'deleted') ORDER BY execution LIMIT 10
 ----
-SELECT * FROM (SELECT shard, id, messages FROM rondo_outbox WHERE shard = 0 AND id < $1 ORDER BY id LIMIT 10) b0
+SELECT * FROM (SELECT id, length(messages) FROM rondo_outbox WHERE shard = 0 AND id < $1 ORDER BY id LIMIT 10) b0
 ORDER BY id LIMIT 10
 ----
 SELECT 1 FROM rondo_instances WHERE shard = 0 AND wake_at < ? ORDER BY wake_at, instance LIMIT ?
