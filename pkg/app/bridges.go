@@ -47,10 +47,10 @@ func (a *App) bridges(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues jo
 func after(o *orchestrator.Orchestrator, s service) service {
 	run := s.run
 	s.run = func(ctx context.Context) error {
-		if o.AwaitDatabase(ctx) != nil {
-			return nil // the context has ended
+		if o.AwaitDatabase(ctx) == nil {
+			return run(ctx)
 		}
-		return run(ctx)
+		return nil // the context has ended
 	}
 	return s
 }
