@@ -3,8 +3,10 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,12 +114,30 @@ func (w *world) begins(open func() bus) {
 		w.t.Fatal(err)
 	}
 	for _, p := range partitions.All() {
-		receivers.Go(func() { _ = w.bus.Receive(ctx, p, w.receive) })
+		receivers.Go(func() { w.receiveFrom(ctx, p) })
 	}
 	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			w.t.Logf("the log of the workers and of NATS's client:\n%s", w.log)
+		}
 		cancel()
 		receivers.Wait()
 	})
+}
+
+// receiveFrom receives from a partition until the context ends, as an orchestrator does.
+func (w *world) receiveFrom(ctx context.Context, partition int) {
+	for ctx.Err() == nil {
+		err := w.bus.Receive(ctx, partition, w.receive)
+		if err == nil {
+			continue
+		}
+		fmt.Fprintf(w.log, "receiving from partition %d has failed: %v\n", partition, err)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // connect makes another connection to NATS.
@@ -191,9 +211,25 @@ func (w *world) next() events.Message {
 	case m := <-w.came:
 		return m
 	case <-time.After(patience):
-		w.t.Fatalf("nothing came within %v", patience)
+		w.t.Fatalf("nothing came within %v; %s", patience, w.standing())
 		return events.Message{}
 	}
+}
+
+// standing tells which messages the broker has.
+func (w *world) standing() string {
+	var all []string
+	queues, err := w.bus.ListTaskQueues(context.Background())
+	for _, q := range queues {
+		b, err := w.bus.TaskBacklog(context.Background(), q)
+		all = append(all, fmt.Sprintf("tasks of %q: %+v %v", q.Activity, b, err))
+	}
+	partitions, failed := w.bus.Partitions(context.Background())
+	for _, p := range partitions.All() {
+		b, err := w.bus.Backlog(context.Background(), p)
+		all = append(all, fmt.Sprintf("partition %d: %+v %v", p, b, err))
+	}
+	return fmt.Sprint(strings.Join(all, "; "), errors.Join(err, failed))
 }
 
 // done waits for a result, and returns it.
