@@ -388,6 +388,7 @@ func earliest(a, b time.Time) time.Time {
 type receiver struct {
 	c     *link
 	ahead bool
+	until time.Time     // it waits for messages delivered before it began, without the skew
 	came  chan struct{} // a message has arrived directly
 	marks []*mark       // b.mu guards them
 	tells signal.Signal // a mark may have passed
@@ -412,7 +413,14 @@ func (s *streams) nextOf(partition int, to *receiver, now time.Time) (m *message
 		case m.ahead != to.ahead:
 		case m.free.After(now):
 			next = earliest(next, m.free)
-			if m.deliveries > 0 && m.holder != to && !m.returned {
+			if m.deliveries > 0 && m.holder != to {
+				if m.returned {
+					rest := restFor(m, to)
+					if rest <= 0 {
+						continue
+					}
+					next = earliest(next, now.Add(rest))
+				}
 				if blocked == nil {
 					blocked = make(map[string]bool)
 				}
@@ -423,6 +431,16 @@ func (s *streams) nextOf(partition int, to *receiver, now time.Time) (m *message
 		}
 	}
 	return nil, next
+}
+
+// restFor is for how long newer messages of an instance wait for a nacked one: a receiver does not
+// know what those before it have nacked, and waits for everything that was not settled when it
+// began.
+func restFor(m *message, to *receiver) time.Duration {
+	if m.returnedBy == to {
+		return 0
+	}
+	return time.Until(to.until)
 }
 
 // nextWork finds the first task of a task queue. mu is held.

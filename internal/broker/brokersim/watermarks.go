@@ -20,7 +20,8 @@ type mark struct {
 
 // newReceiver makes the receiver of a lane.
 func (c *inbox) newReceiver(ahead bool) *receiver {
-	return &receiver{c: c.link, ahead: ahead, came: make(chan struct{}, 1), tells: signal.New()}
+	return &receiver{c: c.link, ahead: ahead, until: time.Now().Add(c.b.inboxWait + 2*time.Second),
+		came: make(chan struct{}, 1), tells: signal.New()}
 }
 
 // AwaitWatermark implements broker.Inbox.
