@@ -132,7 +132,7 @@ func (w *world) receiveFrom(ctx context.Context, partition int) {
 		if err == nil {
 			continue
 		}
-		fmt.Fprintf(w.log, "receiving from partition %d has failed: %v\n", partition, err)
+		_, _ = fmt.Fprintf(w.log, "receiving from partition %d has failed: %v\n", partition, err)
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
