@@ -93,7 +93,7 @@ func (m *admission) inSession(a *attempt) bool {
 	if id == "" || a.isInSession() {
 		return true
 	}
-	if err := events.CheckSession(id); err != nil {
+	if err := events.CheckSessionOfTask(id); err != nil {
 		m.executor.end(a, nil, &failure.Error{Kind: failure.Application, NonRetryable: true, Message: err.Error()})
 		return false
 	}

@@ -30,7 +30,8 @@ const (
 	maxFinished = 1024
 	maxBatch    = 512
 	// finishedBytes is the maximum size of the messages about attempts that have ended, until they
-	// are stored. Beyond it, finished activities keep their slots.
+	// are stored. Beyond it, finished activities keep their slots. It is also that of messages that
+	// a setting of the broker prevents, before these count to the others.
 	finishedBytes = 64 << 20
 )
 
@@ -47,6 +48,7 @@ type completer struct {
 	dead     *deadLetters
 	finished chan completion
 	room     *semaphore.Weighted // in bytes, for the messages about attempts that have ended
+	refusals *semaphore.Weighted // likewise, for those of them that a setting prevents
 	warnings rate.Sometimes      // about what a setting prevents
 }
 
@@ -55,9 +57,19 @@ type completer struct {
 type completion struct {
 	a     *attempt
 	wire  events.Wire
-	goes  bool  // the attempt goes on
-	tries int   // how often the broker refused it
-	room  int64 // what it has of the completer's, until it is stored or given up
+	goes  bool // the attempt goes on
+	tries int  // how often the broker refused it
+	// bytes is the share of room that it has, until it is stored or given up. room is nil if it has
+	// none.
+	bytes int64
+	room  *semaphore.Weighted
+}
+
+// release gives its room back.
+func (x completion) release() {
+	if x.room != nil {
+		x.room.Release(x.bytes)
+	}
 }
 
 // done publishes a result.
@@ -111,9 +123,9 @@ func (c *completer) report(a *attempt, m events.Message) {
 		return
 	}
 	x := completion{a: a, wire: wire}
-	room := min(int64(len(wire.Subject)+len(wire.Body)), finishedBytes)
-	if c.room.Acquire(c.ctx, room) == nil { // otherwise the worker ends, and send nacks the task
-		x.room = room
+	bytes := min(int64(len(wire.Subject)+len(wire.Body)), finishedBytes)
+	if c.room.Acquire(c.ctx, bytes) == nil { // otherwise the worker ends, and send nacks the task
+		x.bytes, x.room = bytes, c.room
 	}
 	c.send(x)
 }
@@ -254,7 +266,7 @@ func (c *completer) publishOnce(batch []completion) (again []completion) {
 			case reason == nil:
 				c.stored(x)
 			case errors.Is(reason, broker.ErrMisconfigured) && !x.goes:
-				again = append(again, x)
+				again = append(again, c.aside(x))
 			default:
 				if instead, ok := c.refused(x, reason); ok {
 					failures = append(failures, instead)
@@ -282,6 +294,16 @@ func (c *completer) publishOnce(batch []completion) (again []completion) {
 	return again
 }
 
+// aside moves a completion that a setting prevents to the room for these, if there is some: those
+// of other activities are to go on meanwhile.
+func (c *completer) aside(x completion) completion {
+	if x.room == c.room && x.bytes > 0 && c.refusals.TryAcquire(x.bytes) {
+		x.release()
+		x.room = c.refusals
+	}
+	return x
+}
+
 // refused returns what tells the instance that the broker has refused its completion. If there is
 // nothing to tell, or the broker has refused that, too, it returns false.
 func (c *completer) refused(x completion, reason error) (instead completion, ok bool) {
@@ -294,11 +316,11 @@ func (c *completer) refused(x completion, reason error) (instead completion, ok 
 			"pass a reference to it", len(x.wire.Body), reason)
 		wire, failed := c.encode(x.a, c.shortFailure(x.a, failure.LimitExceeded, err))
 		if failed == nil {
-			return completion{a: x.a, wire: wire, tries: 1, room: x.room}, true
+			return completion{a: x.a, wire: wire, tries: 1, bytes: x.bytes, room: x.room}, true
 		}
 	}
 	c.dead.deadLetter(x.a, "unsendable", reason.Error())
-	c.room.Release(x.room)
+	x.release()
 	return completion{}, false
 }
 
@@ -306,7 +328,7 @@ func (c *completer) refused(x completion, reason error) (instead completion, ok 
 func (c *completer) stored(x completion) {
 	if !x.goes {
 		c.settler.answered(x.a, x.wire)
-		c.room.Release(x.room)
+		x.release()
 	}
 }
 
@@ -314,6 +336,6 @@ func (c *completer) stored(x completion) {
 func (c *completer) unpublished(x completion) {
 	if !x.goes {
 		c.settler.finish(x.a, returned, 0)
-		c.room.Release(x.room)
+		x.release()
 	}
 }

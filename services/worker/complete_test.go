@@ -4,14 +4,17 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
@@ -91,7 +94,8 @@ func TestResultsWaitWithinBounds(t *testing.T) {
 				bus := &slowBus{release: make(chan struct{}), answer: x.answer}
 				log := slog.New(slog.DiscardHandler)
 				c := &completer{ctx: ctx, bus: bus, prefix: "rondo", settler: settler, log: log,
-					finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes)}
+					finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes),
+					refusals: semaphore.NewWeighted(finishedBytes)}
 				var publishing, running sync.WaitGroup
 				for range publishers {
 					publishing.Go(c.run)
@@ -129,10 +133,86 @@ func TestResultsWaitWithinBounds(t *testing.T) {
 				if n := bus.stored.Load(); n < x.stored {
 					t.Errorf("the bus got %d messages, want %d", n, x.stored)
 				}
-				if !c.room.TryAcquire(finishedBytes) {
+				if !c.room.TryAcquire(finishedBytes) || !c.refusals.TryAcquire(finishedBytes) {
 					t.Error("not all of the room was given back")
 				}
 			})
 		})
 	}
+}
+
+// forbiddenBus refuses the results of one instance because of a setting, until that is changed.
+type forbiddenBus struct {
+	Broker
+	instance string
+	changed  atomic.Bool
+	stored   atomic.Int64 // of the others
+}
+
+func (b *forbiddenBus) Publish(_ context.Context, messages ...events.Wire) error {
+	refused := new(broker.Refused)
+	for _, m := range messages {
+		if strings.HasSuffix(m.Subject, b.instance) && !b.changed.Load() {
+			refused.Messages = append(refused.Messages, m)
+			refused.Reasons = append(refused.Reasons, broker.ErrMisconfigured)
+		} else {
+			b.stored.Add(1)
+		}
+	}
+	if len(refused.Messages) > 0 {
+		return refused
+	}
+	return nil
+}
+
+// Large results that a setting of the broker prevents leave room for others.
+func TestLargeResultsThatASettingPreventsHoldUpNoOthers(t *testing.T) {
+	const results, size = finishedBytes >> 20, 1 << 20
+	large := slices.Repeat([]byte("1"), size-100) // with its subject, it has a MiB at most
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(context.Background())
+		held := newHeld()
+		settler := &settler{held: held, lasted: new(lasted), notes: new(notes)}
+		bus := &forbiddenBus{instance: "forbidden"}
+		log := slog.New(slog.DiscardHandler)
+		c := &completer{ctx: ctx, bus: bus, prefix: "rondo", settler: settler, log: log,
+			finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes),
+			refusals: semaphore.NewWeighted(finishedBytes)}
+		var publishing, running sync.WaitGroup
+		for range publishers {
+			publishing.Go(c.run)
+		}
+		done := func(instance string, i int64, result codec.Payload) {
+			a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, log)
+			a.decoded(events.Message{Instance: instance}, &events.Task{Activity: "a",
+				Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: i}})
+			held.add(a)
+			a.life.move(onCall)
+			a.life.move(onReturn)
+			running.Go(func() { c.done(a, result) })
+		}
+		for i := range int64(results) {
+			done("forbidden", i+1, large)
+		}
+		synctest.Wait()
+		for i := range int64(3) {
+			done("other", i+1, large)
+		}
+		synctest.Wait()
+		if n := bus.stored.Load(); n != 3 {
+			t.Errorf("%d of 3 results of another instance are stored", n)
+		}
+		bus.changed.Store(true)
+		<-time.After(2 * refusedPause)
+		running.Wait()
+		synctest.Wait()
+		if n := bus.stored.Load(); n != 3+results {
+			t.Errorf("when the setting is changed, %d of %d results are stored", n, 3+results)
+		}
+		end()
+		publishing.Wait()
+		if !c.room.TryAcquire(finishedBytes) || !c.refusals.TryAcquire(finishedBytes) {
+			t.Error("not all of the room was given back")
+		}
+	})
 }

@@ -148,6 +148,7 @@ func New(b Broker, code *activity.Registry, c Config) (*Worker, error) {
 	w.completer = &completer{ctx: w.publishing, bus: b, prefix: b.Prefix(), id: c.ID,
 		metrics: c.Metrics.Tasks(), log: c.Logger, settler: w.settler, dead: dead,
 		finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes),
+		refusals: semaphore.NewWeighted(finishedBytes),
 		warnings: rate.Sometimes{Interval: warnEvery}}
 	w.executor = &executor{id: c.ID, grace: c.CancelGrace, code: code, codec: c.Codec, logger: c.Logger,
 		tracer: c.Tracer, metrics: c.Metrics.Tasks(), awake: w.awake, held: w.held, settler: w.settler,
