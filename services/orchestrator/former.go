@@ -41,11 +41,13 @@ type formerRead struct {
 	question           round.Question
 	former             *round.Former
 	executions, events int // that were read
-	failures           int // attempts that failed although the database answers
+	failures           int // attempts in a row that read nothing and failed although the database answers
 
-	done  bool  // nothing is left to be read
-	err   error // of the last attempt
-	again bool  // in flight after a failure
+	done bool // nothing is left to be read
+	// gaveUp says that it ended with failures. Its outcome is for one round.
+	gaveUp bool
+	err    error // of the last attempt
+	again  bool  // the attempt before has failed
 }
 
 // formerStore reads histories. [history.Reader] implements it.
@@ -90,7 +92,7 @@ func (f *formerReader) proceed(x *formerRead) { f.waiting = append(f.waiting, x)
 func (f *formerReader) start(ctx context.Context) {
 	for f.inFlight < maxFormerReads {
 		n := slices.IndexFunc(f.waiting, func(x *formerRead) bool {
-			return x.failures == 0 || f.again < maxFormerReads-1
+			return !x.again || f.again < maxFormerReads-1
 		})
 		if n < 0 {
 			return
@@ -98,7 +100,7 @@ func (f *formerReader) start(ctx context.Context) {
 		x := f.waiting[n]
 		f.waiting = slices.Delete(f.waiting, n, n+1)
 		f.inFlight++
-		if x.again = x.failures > 0; x.again {
+		if x.again {
 			f.again++
 		}
 		go func() {
@@ -108,24 +110,46 @@ func (f *formerReader) start(ctx context.Context) {
 	}
 }
 
+// forgetFailedRead forgets a read that ended with failures, after the round that it was for: a
+// later read of the same executions may succeed.
+func (e *entry) forgetFailedRead() {
+	if e.reading != nil && e.reading.gaveUp {
+		e.reading, e.former = nil, nil
+	}
+}
+
+// forgetOtherIncarnation forgets the reads of another incarnation: the instance was deleted, and
+// was started again under its id.
+func (e *entry) forgetOtherIncarnation(loaded string) {
+	if loaded != e.known.incarnation {
+		e.reading, e.former = nil, nil
+	}
+}
+
 // finish records that a read is not in flight any more.
 func (f *formerReader) finish(x *formerRead) {
 	f.inFlight--
 	if x.again {
 		f.again--
 	}
+	x.again = x.err != nil
 }
 
 // read reads which messages the executions before one have taken, for one turn. A history that can
 // never be read is noted as missing, and so is one that cannot be read in many attempts.
 func (f *formerReader) read(ctx context.Context, x *formerRead) {
+	before := x.executions + x.events
 	x.done, x.err = f.readPages(ctx, x)
-	if x.err == nil || !f.answers(ctx, x) {
+	switch {
+	case x.executions+x.events > before: // the database is slow, but the read ends
+		x.failures = 0
+		return
+	case x.err == nil, !f.answers(ctx, x):
 		return
 	}
 	if x.failures++; x.failures >= maxFormerFailures {
 		x.former.Missing(fmt.Sprintf("the executions before cannot be read, in %d attempts: %v", x.failures, x.err))
-		x.done, x.err = true, nil
+		x.done, x.err, x.gaveUp = true, nil, true
 	}
 }
 

@@ -135,6 +135,31 @@ func TestFormerExecutionsThatCannotBeRead(t *testing.T) {
 	})
 }
 
+// TestSlowFormerReadsProgress: attempts that end with an error after some pages do not count as
+// failures, however many they are.
+func TestSlowFormerReadsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each, executions = 5, 4 * maxFormerFailures * 5
+		n := 0
+		store := &formerHistories{executions: func(string) int64 { return executions },
+			fail: func(_ context.Context, _ string, execution int64) error {
+				if n++; execution < executions && n%(each+1) == 0 {
+					return errOnce
+				}
+				return nil
+			}}
+		s := newFormerSystem(t.Context(), store)
+		defer s.stop()
+		s.deliver(1)
+		if how := <-s.how; how != "ack" {
+			t.Errorf("the message is settled with %s", how)
+		}
+		if n := len(store.reads); n != executions-1 {
+			t.Errorf("%d of %d executions were read", n, executions-1)
+		}
+	})
+}
+
 // TestFormerReadsTakeTurns: instances with thousands of former executions do not keep the others
 // from reading theirs.
 func TestFormerReadsTakeTurns(t *testing.T) {

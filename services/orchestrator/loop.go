@@ -324,6 +324,7 @@ func (l *loop) advance(e *entry) {
 }
 
 func (l *loop) hydrate(e *entry, k round.Known) {
+	e.forgetOtherIncarnation(k.Row.Incarnation)
 	l.spans.takeOver(k)
 	l.table.hydrate(e, k)
 }
@@ -373,7 +374,7 @@ func (l *loop) takeFormer(x *formerRead) {
 	}
 	e.move(rest)
 	e.former = x.former
-	if x.done {
+	if x.done && !x.gaveUp {
 		e.reading = nil
 	}
 	if x.err != nil {
@@ -404,6 +405,7 @@ func (l *loop) takeMoreDecisions() {
 func (l *loop) takeDecision(d *decision) {
 	e := d.entry
 	e.stuck = false
+	e.forgetFailedRead()
 	switch {
 	case d.err != nil:
 		// the limits of package events exclude this; if it happens all the same, the instance must

@@ -41,13 +41,19 @@ type leases struct {
 	values *keyValue // has those of jobs
 }
 
+// acquireTries bounds the attempts to write a lease: others may be as quick, or a replica that
+// responds may be behind.
+const acquireTries = 8
+
+var errQuicker = errors.New("others were quicker, again and again")
+
 // isJob reports whether a lease is that of a job of orchestrators.
 func isJob(name string) bool { return strings.HasPrefix(name, events.ReservedPrefix) }
 
 // acquireJob is Acquire for a job.
 func (l *leases) acquireJob(ctx context.Context, job, by string) (string, error) {
 	key := broker.KeyLease + job
-	for {
+	for range acquireTries {
 		owner, place, err := l.values.last(ctx, key)
 		if err != nil {
 			return "", err
@@ -64,6 +70,7 @@ func (l *leases) acquireJob(ctx context.Context, job, by string) (string, error)
 			return "", err
 		}
 	}
+	return "", problem("claim job "+job, errQuicker)
 }
 
 // releaseJob is Release for a job.
@@ -91,7 +98,7 @@ func (l *leases) Acquire(ctx context.Context, session, worker string) (string, e
 		return "", err
 	}
 	key := keyOf(session)
-	for range 8 { // others may be as quick
+	for range acquireTries {
 		_, err := kv.Create(ctx, key, []byte(worker))
 		if err == nil {
 			return worker, nil
@@ -113,7 +120,7 @@ func (l *leases) Acquire(ctx context.Context, session, worker string) (string, e
 			return worker, nil
 		}
 	}
-	return "", problem("claim session "+session, errors.New("others were quicker, again and again"))
+	return "", problem("claim session "+session, errQuicker)
 }
 
 // crowded explains a refusal of NATS because there are too many sessions.
