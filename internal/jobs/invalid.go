@@ -47,3 +47,15 @@ func (p Pop) check() error {
 }
 
 func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+// checkSizes returns an error for a push of a job that is too large.
+func (p Push) checkSizes() error {
+	for n, i := range p.Jobs {
+		if p.MaxJob > 0 && len(i.Data) > p.MaxJob {
+			return &InvalidError{fmt.Sprintf("item %d of %d has %d bytes, and may have %d (--jobs-max-size of the "+
+				"orchestrators); keep the data in a store and push a reference to it", n+1, len(p.Jobs), len(i.Data),
+				p.MaxJob)}
+		}
+	}
+	return nil
+}

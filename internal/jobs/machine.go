@@ -228,6 +228,9 @@ func (p Push) do(m *Machine) (Result, error) {
 			return Result{Count: count, Again: true}, nil
 		}
 	}
+	if err := p.checkSizes(); err != nil {
+		return refused(err)
+	}
 	if limit := m.Settings.MaxJobs; limit > 0 && m.State.items()+len(p.Jobs) > limit {
 		return refused(&FullError{m.State.items(), limit})
 	}

@@ -46,6 +46,8 @@ type Push struct {
 	Key    string
 	KeyFor time.Duration
 	Digest string
+	// MaxJob bounds the bytes of a job; 0 for no bound. A repeated push is a duplicate in any case.
+	MaxJob int
 }
 
 // NewJob is a job to push.

@@ -169,6 +169,14 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 		len(r[3].Items) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
+	// A push that was taken under another bound is a duplicate: its caller does not know its end.
+	large.Key, large.KeyFor, large.Digest = "k", time.Hour, "d"
+	for _, most := range []int{100, 10} {
+		r, err := jobpushed.Bounded(store, most).Do(t.Context(), "jobs", large)
+		if err != nil || r[0].Refused != nil || r[0].Again != (most == 10) {
+			t.Errorf("bound %d: %+v, %v", most, r, err)
+		}
+	}
 	if jobpushed.Bounded(nil, 10) != nil {
 		t.Error("no store has become one")
 	}

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/jobs"
 )
@@ -158,7 +160,8 @@ func (s *Server) handle(r route) http.Handler {
 				semconv.HTTPRequestMethodKey.String(method(req)), semconv.HTTPRoute(r.Path),
 				semconv.URLPath(req.URL.EscapedPath()), attribute.String("http.request.id", c.id)))
 		defer c.span.End()
-		if req.Method == http.MethodGet { // other methods change queues, in transactions with that limit
+		// Other methods change queues, in transactions with that limit.
+		if req.Method == http.MethodGet || req.Method == http.MethodHead {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, s.config.Timeout)
 			defer cancel()
@@ -289,6 +292,12 @@ func (s *Server) refuse(c *call, err error) answer {
 	return answer{status: p.Status, body: told, header: header}
 }
 
+// unavailable are the answers 503 with one code.
+type unavailable struct {
+	n   atomic.Int64 // since the last one that was logged
+	log rate.Sometimes
+}
+
 // logFailure logs that a request has failed. Of those that clients are to retry, thousands may fail
 // in a second, because the database is away or there is no memory: one a minute is logged.
 func (s *Server) logFailure(c *call, p *problem, err error) {
@@ -297,11 +306,16 @@ func (s *Server) logFailure(c *call, p *problem, err error) {
 			c.URL.EscapedPath(), "request_id", c.id, "error", err)
 		return
 	}
-	s.unavailable.Add(1)
-	s.unavailableLog.Do(func() {
+	of, _ := s.unavailable.LoadOrStore(p.ErrorCode, &unavailable{log: rate.Sometimes{Interval: warnEvery}})
+	u, ok := of.(*unavailable)
+	if !ok {
+		return
+	}
+	u.n.Add(1)
+	u.log.Do(func() {
 		s.config.Logger.WarnContext(c.Context(), "requests to queues have failed; their clients are to retry",
-			"requests", s.unavailable.Swap(0), "method", c.Method, "path", c.URL.EscapedPath(), "request_id", c.id,
-			"error", err)
+			"reason", p.ErrorCode, "requests", u.n.Swap(0), "method", c.Method, "path", c.URL.EscapedPath(),
+			"request_id", c.id, "error", err)
 	})
 }
 

@@ -27,13 +27,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/internal/telemetry"
@@ -106,8 +105,7 @@ type Server struct {
 	end        context.CancelFunc // begins the shutdown
 	endWithin  time.Duration
 
-	unavailable    atomic.Int64 // answers 503 since the last one that was logged
-	unavailableLog rate.Sometimes
+	unavailable sync.Map // *unavailable by the code of the problem
 }
 
 // New starts to listen. It answers no request before Run.
@@ -129,7 +127,7 @@ func New(store jobs.Store, c Config) (*Server, error) {
 	ending, end := context.WithCancel(context.Background())
 	within := min(endWithin, c.ShutdownTimeout/2)
 	s := &Server{config: c, limits: newLimits(c.Now, c.Rate), bodies: newBodies(ending, c.MaxBody, within/4),
-		answers: newAnswers(), end: end, endWithin: within, unavailableLog: rate.Sometimes{Interval: warnEvery},
+		answers: newAnswers(), end: end, endWithin: within,
 		ids: idSource{c.Random}, texts: propagation.TraceContext{}, watcher: &watcher{store, c.Metrics, c.Logger}}
 	s.operations = &operations{newGatherer(store, c.Timeout, c.Parallel), make(chan struct{}, listsAtOnce),
 		c.Metrics.Jobs(), c.Now, c.Timeout}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/rondo-run/rondo/internal/jobs"
 	"github.com/rondo-run/rondo/pkg/history"
 )
@@ -72,10 +74,16 @@ func TestEveryRouteHasATimeLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				began := time.Now()
-				status := asked(s, r.Method, strings.ReplaceAll(r.Path, "{queue_id}", "q"), bodies[r.ID])
-				if took := time.Since(began); status != http.StatusServiceUnavailable || took != s.config.Timeout {
-					t.Errorf("%d after %v", status, took)
+				methods := []string{r.Method}
+				if r.Method == http.MethodGet {
+					methods = append(methods, http.MethodHead) // the router has it go to the same route
+				}
+				for _, method := range methods {
+					began := time.Now()
+					status := asked(s, method, strings.ReplaceAll(r.Path, "{queue_id}", "q"), bodies[r.ID])
+					if took := time.Since(began); status != http.StatusServiceUnavailable || took != s.config.Timeout {
+						t.Errorf("%s: %d after %v", method, status, took)
+					}
 				}
 			})
 		})
@@ -101,10 +109,13 @@ func TestRequestsThatAreToBeRetriedAreLoggedOnceAMinute(t *testing.T) {
 		for range 10 {
 			push()
 		}
+		s.refuse(&call{Request: httptest.NewRequest("GET", "/queues", nil), span: noop.Span{}},
+			newProblem(http.StatusServiceUnavailable, codeUnknown, "perhaps")) // has a line of its own
 		<-time.After(time.Minute)
 		push()
 		text := log.String()
-		if n := strings.Count(text, "POST"); n != 2 || strings.Count(text, "level=WARN") != 2 ||
+		if n := strings.Count(text, "POST"); n != 2 || strings.Count(text, "level=WARN") != 3 ||
+			strings.Count(text, "reason="+codeUnknown) != 1 ||
 			!strings.Contains(text, "requests=1 ") || !strings.Contains(text, "requests=10 ") {
 			t.Errorf("%d of 11 requests are logged:\n%s", n, text)
 		}
