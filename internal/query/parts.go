@@ -21,6 +21,8 @@ const (
 	// at most until fetchWithin is over. maxKept bounds their bytes.
 	keepParts = 30 * time.Second
 	maxKept   = 64 << 20
+	// muchKept is a number of bytes that no requester should have kept.
+	muchKept = maxKept / 8
 	// maxWhole bounds an answer in parts: answers are not trusted.
 	maxWhole = 256 << 20
 )
@@ -104,8 +106,10 @@ func (p *parts) wrap(requester string, data []byte, now time.Time) ([]byte, erro
 		Bytes: len(data)}})
 }
 
-// keep keeps an answer. If there is no room for it, keep drops answers of the requester that has
-// the most bytes, oldest first: a client that asks for much drops its own ones.
+// keep keeps an answer. If there is no room for it, keep drops the oldest one. If a requester has
+// much of the room, keep drops the oldest of the requester that has the most instead: a client that
+// asks for much drops its own ones. Requesters choose their names, so many with little each are
+// perhaps one.
 func (p *parts) keep(requester, token string, data []byte, now time.Time) error {
 	if len(data) > maxKept {
 		return &broker.ResponseError{Code: "too_large",
@@ -124,7 +128,7 @@ func (p *parts) keep(requester, token string, data []byte, now time.Time) error 
 	for p.bytes+len(data) > maxKept {
 		next := 0
 		for i, token := range p.order {
-			if p.of[p.kept[token].requester] > p.of[p.kept[p.order[next]].requester] {
+			if of := p.of[p.kept[token].requester]; of > muchKept && of > p.of[p.kept[p.order[next]].requester] {
 				next = i
 			}
 		}

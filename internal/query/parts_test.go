@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -119,5 +120,34 @@ func TestOneClientDoesNotDropTheAnswersOfOthers(t *testing.T) {
 	has("l")
 	if len(p.of) != 1 {
 		t.Errorf("bytes are counted for %v", p.of)
+	}
+}
+
+// A client that names itself anew in each request does not drop the larger answer of another one
+// before those that are older.
+func TestManyNamesDoNotDropALargerAnswer(t *testing.T) {
+	p := newParts(defaultMaxAnswer)
+	now := time.Now()
+	const size = maxKept / 256
+	keep := func(n int) {
+		t.Helper()
+		if err := p.keep(fmt.Sprint("name", n), fmt.Sprint(n), make([]byte, size), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 256 {
+		keep(n)
+	}
+	if err := p.keep("modest", "m", make([]byte, 4*size), now); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 252 {
+		keep(1000 + n)
+		if p.kept["m"] == nil {
+			t.Fatalf("it is dropped after %d answers of others", n+1)
+		}
+	}
+	if keep(2000); p.kept["m"] != nil || p.bytes > maxKept {
+		t.Errorf("the oldest one is not dropped, and %d bytes are kept", p.bytes)
 	}
 }

@@ -59,8 +59,12 @@ func CheckChosenInstance(id string) error {
 func CheckTag(tag string) error { return checkText("tag", tag, MaxTag) }
 
 // CheckSession validates a session id.
-func CheckSession(id string) error {
-	if err := checkText("session id", id, MaxTag); err != nil {
+func CheckSession(id string) error { return checkText("session id", id, MaxTag) }
+
+// CheckSessionOfTask validates the session id of a task. It refuses the ids of the engine, which
+// CheckSession does not: a history may have one, and must fit the code that has written it.
+func CheckSessionOfTask(id string) error {
+	if err := CheckSession(id); err != nil {
 		return err
 	}
 	if strings.HasPrefix(id, ReservedPrefix) {

@@ -56,8 +56,10 @@ func TestNamesThatCannotBeUsedAreRefusedWithTheReason(t *testing.T) {
 		{"no tag", events.CheckTag, "", []string{"tag", "empty"}},
 		{"a tag that is too long", events.CheckTag, long[:events.MaxTag+1], []string{"tag", "129 bytes"}},
 		{"a session", events.CheckSession, "user 9", nil},
-		{"a session of the engine", events.CheckSession, "rondo.recovery",
+		{"a session of the engine", events.CheckSession, "rondo.recovery", nil},
+		{"a session of the engine in a task", events.CheckSessionOfTask, "rondo.recovery",
 			[]string{`"rondo.recovery"`, `"rondo."`, "reserved", "choose another"}},
+		{"a session of a task", events.CheckSessionOfTask, "user 9", nil},
 		{"a session that is too long", events.CheckSession, long[:events.MaxTag+1],
 			[]string{"session id", "129 bytes"}},
 	}
