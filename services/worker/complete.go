@@ -162,7 +162,17 @@ func (c *completer) shortFailure(a *attempt, kind failure.Kind, err error) event
 func (c *completer) send(x completion) {
 	select {
 	case c.finished <- x:
+		if c.ctx.Err() != nil { // the publishers may have ended
+			c.giveUp()
+		}
 	case <-c.ctx.Done():
+		c.unpublished(x)
+	}
+}
+
+// giveUp nacks the tasks of the attempts that have finished by now.
+func (c *completer) giveUp() {
+	for _, x := range c.gather(nil) {
 		c.unpublished(x)
 	}
 }
@@ -177,9 +187,7 @@ func (c *completer) run() {
 			c.publish(batch)
 			clear(batch)
 		case <-c.ctx.Done():
-			for _, x := range c.gather(batch[:0]) {
-				c.unpublished(x)
-			}
+			c.giveUp()
 			return
 		}
 	}

@@ -216,3 +216,25 @@ func TestLargeResultsThatASettingPreventsHoldUpNoOthers(t *testing.T) {
 		}
 	})
 }
+
+// Activities that end after the publishers of the worker leave no task that is neither published
+// nor nacked.
+func TestResultsAfterTheEndAreNacked(t *testing.T) {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	held := newHeld()
+	c := &completer{ctx: ctx, prefix: "rondo", settler: &settler{held: held, lasted: new(lasted), notes: new(notes)},
+		finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes)}
+	for i := range int64(100) {
+		a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, slog.New(slog.DiscardHandler))
+		a.decoded(events.Message{Instance: "i"}, &events.Task{Activity: "a",
+			Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: i + 1}})
+		held.add(a)
+		a.life.move(onCall)
+		a.life.move(onReturn)
+		c.done(a, codec.Payload("1"))
+	}
+	if n := len(held.all()); n > 0 {
+		t.Errorf("%d of 100 tasks are still held", n)
+	}
+}
