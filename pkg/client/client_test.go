@@ -251,7 +251,15 @@ func TestManyWaiters(t *testing.T) {
 			}
 		})
 	}
-	wait.Wait()
+	var over atomic.Bool
+	go func() {
+		wait.Wait()
+		over.Store(true)
+	}()
+	if !slowtest.Until(10*time.Minute, over.Load) {
+		t.Fatalf("%d of %d instances are still followed, after %d rounds; %d questions, %d of them answered late",
+			c.Following(), n, s.rounds.Load(), s.asked.Load()-before, late.Load())
+	}
 	if asked, late := s.asked.Load()-before, late.Load(); asked < n || asked > n+3*late {
 		t.Errorf("%d questions for %d waiters, and %d of them were answered late", asked, n, late)
 	}
