@@ -283,6 +283,53 @@ func (b lateRequests) Request(ctx context.Context, method string, question []byt
 	return data, err
 }
 
+// Listen counts failures: then the client asks once more.
+func (b lateRequests) Listen(ctx context.Context, words []string,
+	heard func(words []string, h events.Header, body []byte)) (func(), error) {
+	stop, err := b.Bus.Listen(ctx, words, heard)
+	if err != nil {
+		b.late.Add(1)
+	}
+	return stop, err
+}
+
+// TestAWaitListensAgain: a client that could not listen to an instance tries that again soon.
+func TestAWaitListensAgain(t *testing.T) {
+	s := newSystem(t, code()...)
+	b := &deafAtFirst{Bus: s.connect(natsbroker.Config{Setup: natsbroker.Use})}
+	c := client.New(b, client.Options{}.AskEvery(time.Hour, time.Hour))
+	defer func() { must(t, errors.Join(c.Close(), b.Close())) }()
+	before := s.asked.Load()
+	done := make(chan error, 1)
+	go func() {
+		_, err := echo.Handle(c, "x").Wait(t.Context())
+		done <- err
+	}()
+	waitUntil(t, func() bool { return s.asked.Load() > before }) // it does not listen, and there is no instance
+	_, err := echo.Start(soon(t), s.client(client.Options{}), "1", orchestration.ID("x"))
+	must(t, err)
+	select {
+	case err := <-done:
+		must(t, err)
+	case <-soon(t).Done():
+		t.Fatal("the client waits on, without a notification")
+	}
+}
+
+// deafAtFirst fails to listen once.
+type deafAtFirst struct {
+	*natsbroker.Bus
+	failed atomic.Bool
+}
+
+func (b *deafAtFirst) Listen(ctx context.Context, words []string,
+	heard func(words []string, h events.Header, body []byte)) (func(), error) {
+	if !b.failed.Swap(true) {
+		return nil, errors.New("the server is slow")
+	}
+	return b.Bus.Listen(ctx, words, heard)
+}
+
 func TestManyWaitersForOne(t *testing.T) {
 	s := newSystem(t, code()...)
 	c := s.client(client.Options{})

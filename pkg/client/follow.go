@@ -48,9 +48,11 @@ func (w *waits) follow(ctx context.Context, instance string, begun time.Time, lo
 	var until time.Time // the first question is put off; the zero time: it is not
 	wait := w.o.firstAsk
 	ask, heard := true, []query.Notification(nil)
+	deaf := false // it could not listen
 	for first := true; ; first = false {
 		if ask {
 			err := w.listen(ctx, f)
+			deaf = err != nil
 			switch {
 			case err != nil: // it is tried again with the next question
 				last = err
@@ -73,6 +75,9 @@ func (w *waits) follow(ctx context.Context, instance string, begun time.Time, lo
 		pause := wait - time.Duration(rand.Int64N(int64(wait)/5))
 		if !until.IsZero() {
 			pause = time.Until(until)
+		}
+		if deaf {
+			pause = min(pause, unanswered)
 		}
 		timer := time.NewTimer(pause)
 		ask, heard = false, nil
