@@ -2,9 +2,12 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -197,4 +200,52 @@ func (s *system) eventuallyBeats(n int64) (b beatOf) {
 		return nil
 	})
 	return b
+}
+
+// TestAMismatchEndsAnOrchestratorAtOnce: it does not wait until the rounds end that wait for
+// permission to decide.
+func TestAMismatchEndsAnOrchestratorAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, openSQLite(t), basics...)
+	v := s.orchestrate(func(c *orchestrator.Config) {
+		c.Sweep.BeatEvery, c.ShutdownTimeout = 2*time.Second, time.Hour
+	})
+	entry := s.eventuallyBeats(0).Entry
+	beat := func() { // as of a system with a copy of the database
+		entry.Beats += 10
+		raw, err := json.Marshal(entry)
+		if err == nil {
+			err = s.bus.Put(t.Context(), broker.KeySystem, raw, 0)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	beat()
+	s.eventually("nothing is decided", func() error {
+		if err := v.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the database is behind") {
+			return fmt.Errorf("ready: %w", err)
+		}
+		return nil
+	})
+	s.start("once", "waits", "")
+	s.eventually("a round waits", func() error {
+		if st, err := v.Status(t.Context()); err != nil || st.Deciding == 0 {
+			return fmt.Errorf("%+v, %w", st, err)
+		}
+		return nil
+	})
+	s.eventually("the orchestrator ends", func() error {
+		select {
+		case err := <-v.ended:
+			v.ended <- err
+			if !identity.IsMismatch(err) || strings.Contains(err.Error(), "timeout") {
+				t.Errorf("it ends with %v", err)
+			}
+			return nil
+		default:
+			beat()
+			return errors.New("it runs")
+		}
+	})
 }

@@ -649,16 +649,19 @@ func (l *loop) giveUp(lost []*entry) {
 	}
 }
 
-// drain nacks the messages that no round has taken, and waits until all started rounds are
-// committed and settled.
-func (l *loop) drain(ctx context.Context) error {
-	l.calls.run(ctx, func() {
+// release nacks the messages that no round has taken.
+func (l *loop) release(ctx context.Context) {
+	l.calls.ask(ctx, func() {
 		all := l.table.drain()
 		for len(l.in) > 0 {
 			l.arrive(<-l.in)
 		}
 		l.giveUp(all)
 	})
+}
+
+// drain waits until all started rounds are committed and settled.
+func (l *loop) drain(ctx context.Context) error {
 	select {
 	case <-l.drained:
 		return nil
@@ -679,21 +682,4 @@ func (l *loop) endDrain() {
 	default:
 		close(l.drained)
 	}
-}
-
-// ---- How it is.
-
-// lookAtSelf stores the counts of the loop for the next export of metrics.
-func (l *loop) lookAtSelf() {
-	if l.config.measured {
-		m := l.count()
-		l.counted.Store(&m)
-	}
-}
-
-// count counts the entries and messages in memory.
-func (l *loop) count() report.Memory {
-	m := l.table.count()
-	m.Messages, m.MessageBytes = len(l.held.bySequence), l.held.bytes
-	return m
 }

@@ -261,14 +261,15 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	o.log.Info("the orchestrator has begun", "orchestrations", o.config.Round.Code.Names())
 	if err = o.system.Run(ctx); err != nil {
 		o.log.Error("the orchestrator ends", "error", err)
-		return errors.Join(err, stop())
+		return errors.Join(err, stop(err))
 	}
 	o.log.Info("the orchestrator ends")
-	return stop()
+	return stop(nil)
 }
 
-// begin starts all goroutines, and returns the functions that stop them, from receive to publish.
-func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error) {
+// begin starts all goroutines, and returns the function that stops them, from receive to publish.
+// Rounds that have begun end first, unless there is a reason that they cannot.
+func (o *Orchestrator) begin(ctx context.Context) (stop func(reason error) error, err error) {
 	if err := awaitDatabase(ctx, o.store, o.config.LoadTimeout, o.log); err != nil {
 		return nil, err
 	}
@@ -291,7 +292,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 	workers.Go(func() { o.deciders.run(working, o.loop.setStuck) })
 	workers.Go(func() { o.loop.run(working) })
 	answers := func() {} // ends to answer requests, which takes some seconds while the database hangs
-	stop = func() error {
+	stop = func(reason error) error {
 		grace, cancel := context.WithTimeout(context.Background(), o.config.ShutdownTimeout)
 		defer cancel()
 		context.AfterFunc(grace, func() { stopWorking(errGrace) }) // after it, the shutdown waits no longer
@@ -299,7 +300,13 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		o.own.Leave(grace, o.config.ShutdownTimeout/4)
 		stopTaking()
 		takers.Wait()
-		err := o.loop.drain(grace)
+		o.loop.release(grace)
+		var err error
+		if reason == nil {
+			err = o.loop.drain(grace)
+		} else {
+			stopWorking(reason) // rounds would wait for permission to decide until the timeout
+		}
 		stopPublishing()
 		publishers.Wait()
 		o.background.wait(grace)
@@ -312,11 +319,11 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		return err
 	}
 	if _, err := o.clock.read(ctx); err != nil { // others run the instances meanwhile
-		return nil, errors.Join(err, stop())
+		return nil, errors.Join(err, stop(nil))
 	}
 	consumer := consumer{o.background.lifetime, o.receiver, o.loop}
 	if err := broker.Insist(ctx, o.log, func() error { return o.own.Join(ctx, consumer) }); err != nil {
-		_ = stop()
+		_ = stop(nil)
 		return nil, err
 	}
 	if err := broker.Insist(ctx, o.log, func() error {
@@ -329,7 +336,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func() error, err error)
 		}
 		return err
 	}); err != nil {
-		_ = stop()
+		_ = stop(nil)
 		return nil, err
 	}
 	takers.Go(func() { o.own.Run(taking, consumer) })

@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"context"
 	"time"
+
+	"github.com/rondo-run/rondo/services/orchestrator/report"
 )
 
 // Status is the state of an orchestrator, for monitoring.
@@ -45,4 +47,19 @@ func (o *Orchestrator) Status(ctx context.Context) (Status, error) {
 		return Status{}, context.Cause(ctx)
 	}
 	return s, nil
+}
+
+// lookAtSelf stores the counts of the loop for the next export of metrics.
+func (l *loop) lookAtSelf() {
+	if l.config.measured {
+		m := l.count()
+		l.counted.Store(&m)
+	}
+}
+
+// count counts the entries and messages in memory.
+func (l *loop) count() report.Memory {
+	m := l.table.count()
+	m.Messages, m.MessageBytes = len(l.held.bySequence), l.held.bytes
+	return m
 }
