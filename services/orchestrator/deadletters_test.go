@@ -142,8 +142,10 @@ func newDeadSystem(ctx context.Context, most int, store broker.DeadLetters) *dea
 }
 
 // deliver delivers a message for an instance of its own.
-func (s *deadSystem) deliver(sequence uint64) {
-	m := events.Message{Instance: fmt.Sprint(sequence), Content: &events.MailboxMessage{}}
+func (s *deadSystem) deliver(sequence uint64) { s.deliverTo(fmt.Sprint(sequence), sequence) }
+
+func (s *deadSystem) deliverTo(instance string, sequence uint64) {
+	m := events.Message{Instance: instance, Content: &events.MailboxMessage{}}
 	s.in <- &item{attempts: 1, message: m,
 		delivery: broker.Delivery{Sequence: sequence, StoredAt: time.Now(), NumDelivered: 1,
 			Hold: heldHold{settled{how: s.how}}}}

@@ -72,6 +72,14 @@ func newFormerSystem(ctx context.Context, store *formerHistories) *deadSystem {
 	return s
 }
 
+// acked waits until the next message is settled, which has to be with an acknowledgement.
+func (s *deadSystem) acked(t *testing.T) {
+	t.Helper()
+	if how := <-s.how; how != "ack" {
+		t.Errorf("the message is settled with %s", how)
+	}
+}
+
 var errOnce = errors.New("the connection is lost")
 
 func noFailure(context.Context, string, int64) error { return nil }
@@ -92,9 +100,7 @@ func TestAFailedReadOfFormerExecutionsGoesOn(t *testing.T) {
 		s := newFormerSystem(t.Context(), store)
 		defer s.stop()
 		s.deliver(1)
-		if how := <-s.how; how != "ack" {
-			t.Errorf("the message is settled with %s", how)
-		}
+		s.acked(t)
 		if n := len(store.reads); n != 30*(1+2+3) || failures > 0 {
 			t.Errorf("%d reads of 180 pages, %d failures to come", n, failures)
 		}
@@ -135,6 +141,62 @@ func TestFormerExecutionsThatCannotBeRead(t *testing.T) {
 	})
 }
 
+// TestAGivenUpReadIsForOneRound: once the former executions can be read again, they are read for the
+// next message.
+func TestAGivenUpReadIsForOneRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := 1 + maxFormerFailures // the first one comes after some pages
+		store := &formerHistories{executions: func(string) int64 { return 10 },
+			fail: func(_ context.Context, _ string, execution int64) error {
+				if execution == 5 && failures > 0 {
+					failures--
+					return errOnce
+				}
+				return nil
+			}}
+		s := newFormerSystem(t.Context(), store)
+		defer s.stop()
+		delivered := false
+		s.begun = func(e *entry) {
+			if e.former != nil && e.former.Next(formerSent) == 0 && !delivered { // given up
+				delivered = true
+				s.deliverTo("one", 2)
+			}
+		}
+		s.deliverTo("one", 1)
+		for range 2 {
+			s.acked(t)
+		}
+		if n := len(store.reads); n != 4+9 || failures > 0 {
+			t.Errorf("%d reads, of 4 for the message that is dead-lettered and 9 for the next; %d failures to come",
+				n, failures)
+		}
+	})
+}
+
+// TestFormerReadsAreOfOneIncarnation: they are forgotten once the instance is loaded with another
+// one.
+func TestFormerReadsAreOfOneIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeadSystem(t.Context(), 100, crowded{})
+		defer s.stop()
+		s.calls.ask(t.Context(), func() {
+			e := &entry{id: "one"}
+			for _, now := range []struct {
+				incarnation string
+				kept        bool
+			}{{"a", false}, {"a", true}, {"b", false}} {
+				e.reading, e.former = new(formerRead), new(round.Former)
+				s.hydrate(e, round.Known{Instance: "one", Row: round.Row{Incarnation: now.incarnation}})
+				s.table.evict(e)
+				if (e.reading != nil) != now.kept || (e.former != nil) != now.kept {
+					t.Errorf("loaded as incarnation %s: %v and %v are kept", now.incarnation, e.reading, e.former)
+				}
+			}
+		})
+	})
+}
+
 // TestSlowFormerReadsProgress: attempts that end with an error after some pages do not count as
 // failures, however many they are.
 func TestSlowFormerReadsProgress(t *testing.T) {
@@ -151,9 +213,7 @@ func TestSlowFormerReadsProgress(t *testing.T) {
 		s := newFormerSystem(t.Context(), store)
 		defer s.stop()
 		s.deliver(1)
-		if how := <-s.how; how != "ack" {
-			t.Errorf("the message is settled with %s", how)
-		}
+		s.acked(t)
 		if n := len(store.reads); n != executions-1 {
 			t.Errorf("%d of %d executions were read", n, executions-1)
 		}
@@ -184,9 +244,7 @@ func TestFormerReadsTakeTurns(t *testing.T) {
 			t.Errorf("an instance with two former executions waited for %d reads of others", n)
 		}
 		for range 4 {
-			if how := <-s.how; how != "ack" {
-				t.Errorf("a message is settled with %s", how)
-			}
+			s.acked(t)
 		}
 	})
 }
