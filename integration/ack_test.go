@@ -184,7 +184,7 @@ func TestAckCompletionOfColdInstance(t *testing.T) {
 		s.say(done(m, "b"))
 		s.completed("i", "b")
 		if n := len(s.journal.find("returned rondo.task-done")); n > 0 {
-			t.Errorf("it was given back:\n%s", s.journal)
+			t.Errorf("it was nacked:\n%s", s.journal)
 		}
 	})
 }

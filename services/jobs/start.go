@@ -475,7 +475,7 @@ func (s *Starter) change(ctx context.Context, name string, mode jobs.Mode, befor
 	results, err := s.once(ctx, name, append(operations, pop)...)
 	if err != nil { // its outcome may be unknown
 		undo := append(operations,
-			jobs.Return{LockID: lock, Uncounted: true, Reason: "the database did not say whether it was handed out"})
+			jobs.Return{LockID: lock, Uncounted: true, Reason: "the database did not say whether it was popped"})
 		_ = s.finish(ctx, name, before, true, undo...) // the caller gets the first error
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func TestMessagesOnTheWayToTheLoopAreBounded(t *testing.T) {
 		}
 		receiving.Wait()
 		if r.arrivals.crowded() {
-			t.Error("not all of the room was given back")
+			t.Error("not all of the room is free")
 		}
 		larger := &item{bytes: 2 * maxArrivalBytes}
 		if !r.arrivals.pass(ctx, larger) || !r.arrivals.crowded() {

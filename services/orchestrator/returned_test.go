@@ -25,7 +25,7 @@ func TestReturnedMessagesAreSpread(t *testing.T) {
 		other := at(7)
 		other.StoredAt = time.Unix(2, 0) // the broker has lost everything, and counts from one again
 		if a, b, c := r.times(at(7)), r.times(at(8)), r.times(other); a != 2 || b != 1 || c != 0 {
-			t.Errorf("they were given back %d, %d and %d times", a, b, c)
+			t.Errorf("they were nacked %d, %d and %d times", a, b, c)
 		}
 		r.forget(at(7))
 		if n := r.times(at(7)); n != 0 {

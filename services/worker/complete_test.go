@@ -71,6 +71,49 @@ func (b *slowBus) Publish(ctx context.Context, messages ...events.Wire) error {
 	return b.answer
 }
 
+// completing completes activities.
+type completing struct {
+	*completer
+	held                *held
+	publishing, running sync.WaitGroup
+}
+
+func newCompleting(ctx context.Context, bus Broker) *completing {
+	held := newHeld()
+	settler := &settler{held: held, lasted: new(lasted), notes: new(notes)}
+	return &completing{held: held, completer: &completer{ctx: ctx, bus: bus, prefix: "rondo", settler: settler,
+		log: slog.New(slog.DiscardHandler), finished: make(chan completion, maxFinished),
+		room: semaphore.NewWeighted(finishedBytes), refusals: semaphore.NewWeighted(finishedBytes)}}
+}
+
+func (c *completing) publish() {
+	for range publishers {
+		c.publishing.Go(c.run)
+	}
+}
+
+// ends has the activity of a task return a result, and then calls left.
+func (c *completing) ends(instance string, task int64, result codec.Payload, left func()) {
+	a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, c.log)
+	a.decoded(events.Message{Instance: instance}, &events.Task{Activity: "a",
+		Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: task}})
+	c.held.add(a)
+	a.life.move(onCall)
+	a.life.move(onReturn)
+	c.running.Go(func() {
+		c.done(a, result)
+		left()
+	})
+}
+
+// freed checks that nothing takes room once all has ended.
+func (c *completing) freed(t *testing.T) {
+	t.Helper()
+	if !c.room.TryAcquire(finishedBytes) || !c.refusals.TryAcquire(finishedBytes) {
+		t.Error("not all of the room is free")
+	}
+}
+
 // Results that the broker has not stored yet are bounded by their size. Activities with further
 // results keep their slots.
 func TestResultsWaitWithinBounds(t *testing.T) {
@@ -89,29 +132,12 @@ func TestResultsWaitWithinBounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, end := context.WithCancel(context.Background())
-				held := newHeld()
-				settler := &settler{held: held, lasted: new(lasted), notes: new(notes)}
 				bus := &slowBus{release: make(chan struct{}), answer: x.answer}
-				log := slog.New(slog.DiscardHandler)
-				c := &completer{ctx: ctx, bus: bus, prefix: "rondo", settler: settler, log: log,
-					finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes),
-					refusals: semaphore.NewWeighted(finishedBytes)}
-				var publishing, running sync.WaitGroup
-				for range publishers {
-					publishing.Go(c.run)
-				}
+				c := newCompleting(ctx, bus)
+				c.publish()
 				var returned atomic.Int64
 				for i := range int64(results) {
-					a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, log)
-					a.decoded(events.Message{Instance: "i"}, &events.Task{Activity: "a",
-						Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: i + 1}})
-					held.add(a)
-					a.life.move(onCall)
-					a.life.move(onReturn)
-					running.Go(func() {
-						c.done(a, large)
-						returned.Add(1)
-					})
+					c.ends("i", i+1, large, func() { returned.Add(1) })
 				}
 				synctest.Wait()
 				if n := returned.Load(); n == 0 || n > finishedBytes/size {
@@ -123,19 +149,17 @@ func TestResultsWaitWithinBounds(t *testing.T) {
 				} else {
 					close(bus.release)
 				}
-				running.Wait()
+				c.running.Wait()
 				synctest.Wait()
 				end()
-				publishing.Wait()
-				if n := len(held.all()); n > 0 {
+				c.publishing.Wait()
+				if n := len(c.held.all()); n > 0 {
 					t.Errorf("%d tasks are still held", n)
 				}
 				if n := bus.stored.Load(); n < x.stored {
 					t.Errorf("the bus got %d messages, want %d", n, x.stored)
 				}
-				if !c.room.TryAcquire(finishedBytes) || !c.refusals.TryAcquire(finishedBytes) {
-					t.Error("not all of the room was given back")
-				}
+				c.freed(t)
 			})
 		})
 	}
@@ -171,32 +195,16 @@ func TestLargeResultsThatASettingPreventsHoldUpNoOthers(t *testing.T) {
 	large := slices.Repeat([]byte("1"), size-100) // with its subject, it has a MiB at most
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(context.Background())
-		held := newHeld()
-		settler := &settler{held: held, lasted: new(lasted), notes: new(notes)}
 		bus := &forbiddenBus{instance: "forbidden"}
-		log := slog.New(slog.DiscardHandler)
-		c := &completer{ctx: ctx, bus: bus, prefix: "rondo", settler: settler, log: log,
-			finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes),
-			refusals: semaphore.NewWeighted(finishedBytes)}
-		var publishing, running sync.WaitGroup
-		for range publishers {
-			publishing.Go(c.run)
-		}
-		done := func(instance string, i int64, result codec.Payload) {
-			a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, log)
-			a.decoded(events.Message{Instance: instance}, &events.Task{Activity: "a",
-				Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: i}})
-			held.add(a)
-			a.life.move(onCall)
-			a.life.move(onReturn)
-			running.Go(func() { c.done(a, result) })
-		}
+		c := newCompleting(ctx, bus)
+		c.publish()
+		done := func(instance string, i int64) { c.ends(instance, i, large, func() {}) }
 		for i := range int64(results) {
-			done("forbidden", i+1, large)
+			done("forbidden", i+1)
 		}
 		synctest.Wait()
 		for i := range int64(3) {
-			done("other", i+1, large)
+			done("other", i+1)
 		}
 		synctest.Wait()
 		if n := bus.stored.Load(); n != 3 {
@@ -204,16 +212,14 @@ func TestLargeResultsThatASettingPreventsHoldUpNoOthers(t *testing.T) {
 		}
 		bus.changed.Store(true)
 		<-time.After(2 * refusedPause)
-		running.Wait()
+		c.running.Wait()
 		synctest.Wait()
 		if n := bus.stored.Load(); n != 3+results {
 			t.Errorf("when the setting is changed, %d of %d results are stored", n, 3+results)
 		}
 		end()
-		publishing.Wait()
-		if !c.room.TryAcquire(finishedBytes) || !c.refusals.TryAcquire(finishedBytes) {
-			t.Error("not all of the room was given back")
-		}
+		c.publishing.Wait()
+		c.freed(t)
 	})
 }
 
@@ -222,19 +228,12 @@ func TestLargeResultsThatASettingPreventsHoldUpNoOthers(t *testing.T) {
 func TestResultsAfterTheEndAreNacked(t *testing.T) {
 	ctx, end := context.WithCancel(context.Background())
 	end()
-	held := newHeld()
-	c := &completer{ctx: ctx, prefix: "rondo", settler: &settler{held: held, lasted: new(lasted), notes: new(notes)},
-		finished: make(chan completion, maxFinished), room: semaphore.NewWeighted(finishedBytes)}
+	c := newCompleting(ctx, nil)
 	for i := range int64(100) {
-		a := newAttempt(&queue{}, broker.Delivery{Hold: nothing{}}, slog.New(slog.DiscardHandler))
-		a.decoded(events.Message{Instance: "i"}, &events.Task{Activity: "a",
-			Ref: events.Ref{Incarnation: "incarnation", Execution: 1, Event: i + 1}})
-		held.add(a)
-		a.life.move(onCall)
-		a.life.move(onReturn)
-		c.done(a, codec.Payload("1"))
+		c.ends("i", i+1, codec.Payload("1"), func() {})
 	}
-	if n := len(held.all()); n > 0 {
+	c.running.Wait()
+	if n := len(c.held.all()); n > 0 {
 		t.Errorf("%d of 100 tasks are still held", n)
 	}
 }

@@ -169,7 +169,7 @@ func TestALeaseIsExtendedWhileWorkGoesOn(t *testing.T) {
 		c := receive(t, calls, "the activity is called")
 		select {
 		case <-calls:
-			t.Error("the work was handed out again while it was being done")
+			t.Error("the task was redelivered while it was being executed")
 		case <-time.After(2 * w.wait):
 		}
 		c.done("y")

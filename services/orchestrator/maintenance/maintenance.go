@@ -309,7 +309,7 @@ func (k *Keeper) renew(ctx context.Context, lease string) {
 func (k *Keeper) release(lease string) {
 	k.config.Background(func(ctx context.Context) {
 		if err := k.broker.Release(ctx, lease, k.config.By); err != nil {
-			k.log.Debug("a lease was not given back; it ends by itself", "lease", lease, "error", err)
+			k.log.Debug("a lease could not be released; it ends by itself", "lease", lease, "error", err)
 		}
 	})
 }
