@@ -3,7 +3,6 @@ package natsbroker_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -101,12 +100,7 @@ func TestResultsAreDeliveredDirectlyIntoAnotherAccount(t *testing.T) {
 // forgets a request that is not answered for the response threshold: heartbeats are answers.
 func TestPullsFromAnotherAccount(t *testing.T) {
 	t.Parallel()
-	conf, err := os.ReadFile(shipped + "accounts.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hasty := strings.ReplaceAll(string(conf), `response_threshold: "10s"`, `response_threshold: "1s"`)
-	s := natstest.StartWith(t, embedded.Options{Config: configFile(t, hasty)})
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
 	b := made(t, s, "shop-setup", "rondo")
 	purge(t, s, "shop-setup", "RONDO_TASKS")
 	nc := userConnection(t, s, "shop-worker", "")
@@ -152,11 +146,11 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 	pull(queue, 1, `"expires":"soon"`)
 	status("400", "bad request")
 
-	// The request lasts longer than the threshold, because of the heartbeats; then two messages
-	// come.
-	const length = 3
-	pull(queue, length, `"expires":60000000000,"idle_heartbeat":250000000`)
-	for range 8 {
+	// The request lasts longer than the threshold of 10 seconds, because of the heartbeats; then two
+	// messages come.
+	const length, heartbeats = 3, 12
+	pull(queue, length, `"expires":300000000000,"idle_heartbeat":1000000000`)
+	for range heartbeats {
 		status("100", "idle heartbeat")
 	}
 	for i := range length {
@@ -186,13 +180,13 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 			t.Fatal("the acknowledgement is not acknowledged: ", err)
 		}
 	}
-	pull(queue, 1, `"expires":60000000000`)
+	pull(queue, 1, `"expires":300000000000`)
 	if m := next(); m.Subject != "rondo.task.gpu.a.1-2.i0" {
 		t.Fatalf("came %s %v", m.Subject, m.Header)
 	} else if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 2 {
 		t.Errorf("came %+v, %v", meta, err)
 	}
-	pull(queue, 1, `"expires":60000000000`)
+	pull(queue, 1, `"expires":300000000000`)
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}

@@ -337,7 +337,7 @@ func problem(what string, err error) error {
 
 // backlog returns the backlog of a consumer; none if there is no such consumer.
 func (c *conn) backlog(ctx context.Context, stream, consumer string) (broker.Backlog, error) {
-	found, err := c.js.Consumer(ctx, stream, consumer)
+	found, err := c.lookFor(ctx, stream, consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return broker.Backlog{}, nil
 	}
