@@ -141,8 +141,8 @@ func TestFormerExecutionsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestAGivenUpReadIsForOneRound: once the former executions can be read again, they are read for the
-// next message.
+// TestAGivenUpReadIsForOneRound: once the former executions can be read again, they are read for
+// the next message.
 func TestAGivenUpReadIsForOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := 1 + maxFormerFailures // the first one comes after some pages

@@ -649,8 +649,9 @@ func (l *loop) giveUp(lost []*entry) {
 	}
 }
 
-// release nacks the messages that no round has taken.
-func (l *loop) release(ctx context.Context) {
+// drain nacks the messages that no round has taken. If it is to await the others, it waits until
+// all started rounds are committed and settled.
+func (l *loop) drain(ctx context.Context, awaits bool) error {
 	l.calls.ask(ctx, func() {
 		all := l.table.drain()
 		for len(l.in) > 0 {
@@ -658,10 +659,9 @@ func (l *loop) release(ctx context.Context) {
 		}
 		l.giveUp(all)
 	})
-}
-
-// drain waits until all started rounds are committed and settled.
-func (l *loop) drain(ctx context.Context) error {
+	if !awaits {
+		return nil
+	}
 	select {
 	case <-l.drained:
 		return nil

@@ -300,11 +300,8 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func(reason error) error
 		o.own.Leave(grace, o.config.ShutdownTimeout/4)
 		stopTaking()
 		takers.Wait()
-		o.loop.release(grace)
-		var err error
-		if reason == nil {
-			err = o.loop.drain(grace)
-		} else {
+		err := o.loop.drain(grace, reason == nil)
+		if reason != nil {
 			stopWorking(reason) // rounds would wait for permission to decide until the timeout
 		}
 		stopPublishing()

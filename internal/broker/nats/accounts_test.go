@@ -146,8 +146,8 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 	pull(queue, 1, `"expires":"soon"`)
 	status("400", "bad request")
 
-	// The request lasts longer than the threshold of 10 seconds, because of the heartbeats; then two
-	// messages come.
+	// The request lasts longer than the threshold of 10 seconds, because of the heartbeats; then
+	// two messages come.
 	const length, heartbeats = 3, 12
 	pull(queue, length, `"expires":300000000000,"idle_heartbeat":1000000000`)
 	for range heartbeats {
