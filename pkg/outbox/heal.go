@@ -408,9 +408,10 @@ func traceOf(traceparent string) []any {
 }
 
 // missing encodes messages. It reports as wanted those that the broker does not have and their
-// receivers still need.
+// receivers still need. A child may be started, and its start be acknowledged, while the broker is
+// asked, so the children are looked for once more AFTER that.
 func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires []events.Wire, wanted []bool, _ error) {
-	children, err := h.children(ctx, messages)
+	needed, err := h.neededStarts(ctx, messages)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -428,8 +429,10 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 		wires[i] = w
 		switch c := m.Content.(type) {
 		case *events.Start:
-			status, known := children[m.Instance]
-			wanted[i] = c.Parent == nil || !known || status.Ended() // a child that has ended tells its parent once more
+			wanted[i] = c.Parent == nil // nothing tells whether it was taken
+			if c.Parent != nil && needed(m.Instance) {
+				asked = append(asked, i)
+			}
 		case *events.Task:
 			asked = append(asked, i)
 		case *events.TimerDue:
@@ -443,7 +446,37 @@ func (h *Healer) missing(ctx context.Context, messages []events.Message) (wires 
 	if err := h.ask(ctx, wires, asked, wanted); err != nil {
 		return nil, nil, fmt.Errorf("ask the broker what it has: %w", err)
 	}
+	var lost []events.Message
+	for i, m := range messages {
+		if wanted[i] {
+			lost = append(lost, m)
+		}
+	}
+	if needed, err = h.neededStarts(ctx, lost); err != nil {
+		return nil, nil, err
+	}
+	for i, m := range messages {
+		if isChildStart(m) {
+			wanted[i] = wanted[i] && needed(m.Instance)
+		}
+	}
 	return wires, wanted, nil
+}
+
+// isChildStart reports whether a message starts a child that its parent waits for.
+func isChildStart(m events.Message) bool {
+	c, ok := m.Content.(*events.Start)
+	return ok && c.Parent != nil
+}
+
+// neededStarts returns which of the children that messages start need the message: those that do
+// not exist, and those that have ended, which tell their parents once more.
+func (h *Healer) neededStarts(ctx context.Context, messages []events.Message) (func(child string) bool, error) {
+	children, err := h.children(ctx, messages)
+	return func(child string) bool {
+		status, known := children[child]
+		return !known || status.Ended()
+	}, err
 }
 
 // ask asks the broker which messages it does not have: for many at once, if it can tell, and then
@@ -480,7 +513,7 @@ func (h *Healer) ask(ctx context.Context, wires []events.Wire, asked []int, want
 func (h *Healer) children(ctx context.Context, messages []events.Message) (map[string]round.Status, error) {
 	var ids []string
 	for _, m := range messages {
-		if c, ok := m.Content.(*events.Start); ok && c.Parent != nil {
+		if isChildStart(m) {
 			ids = append(ids, m.Instance)
 		}
 	}

@@ -77,6 +77,49 @@ func TestHealPublishesOnlyWhatIsMissing(t *testing.T) {
 	}
 }
 
+// TestHealLeavesStartsOfChildrenThatWait: the start of a child waits in the broker, for code or
+// behind others. It is not lost.
+func TestHealLeavesStartsOfChildrenThatWait(t *testing.T) {
+	s := &store{overdue: []string{"a"}, known: map[string]round.Known{
+		"a": parked(round.Running,
+			&events.ChildStarted{Name: "o", Instance: "lost"},
+			&events.ChildStarted{Name: "o", Instance: "waits"},
+			&events.ChildStarted{Name: "o", Instance: "ended-waits"},
+			&events.ChildStarted{Name: "o", Instance: "starts"},
+		),
+		"ended-waits": parked(round.Completed, &events.Completed{}),
+	}}
+	b := &asking{fakeBroker: &fakeBroker{has: map[string]bool{"rondo.internal_start.o.waits": true,
+		"rondo.internal_start.o.ended-waits": true}}}
+	b.asked = func(w events.Wire) {
+		if strings.HasSuffix(w.Subject, ".starts") { // its start is committed and acknowledged meanwhile
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.known["starts"] = parked(round.Running)
+		}
+	}
+	h := healer(b.fakeBroker, s)
+	h.Broker = b
+	if _, err := h.Overdue(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(b.published)
+	if want := []string{"rondo.internal_start.o.lost", "rondo.wake.sweep.a"}; !slices.Equal(b.published, want) {
+		t.Errorf("published %v, want %v", b.published, want)
+	}
+}
+
+// asking is a broker that tells what it is asked for.
+type asking struct {
+	*fakeBroker
+	asked func(events.Wire)
+}
+
+func (b *asking) Has(ctx context.Context, w events.Wire) (bool, error) {
+	b.asked(w)
+	return b.fakeBroker.Has(ctx, w)
+}
+
 func TestHealWakesWhatItCannotRead(t *testing.T) {
 	newer := parked(round.Running)
 	newer.Row.Engine = events.Engine + 1
