@@ -25,12 +25,13 @@ type filter struct {
 	f                                        client.Filter
 	statuses                                 []string
 	createdAfter, createdBefore, endedBefore string
+	others                                   []client.Status // other statuses that the command lists
 }
 
 func (f *filter) flags(cmd *cobra.Command) {
 	x := cmd.Flags()
 	x.StringSliceVar(&f.statuses, "status", nil,
-		"only those of a `status`: "+words(client.Statuses())+"; several with commas")
+		"only those of a `status`: "+f.allStatuses()+"; several with commas")
 	x.StringVar(&f.f.Name, "name", "", "only those of an `orchestration`")
 	x.StringVar(&f.f.Version, "version", "", "only those of a `version` of it")
 	x.StringVar(&f.f.IDPrefix, "prefix-of-id", "", "only those whose id begins with this `text`")
@@ -61,6 +62,11 @@ func onlyNamed(cmd *cobra.Command, names []string) error {
 	return nil
 }
 
+// allStatuses lists the statuses that the command takes.
+func (f *filter) allStatuses() string {
+	return words(append(client.Statuses(), f.others...))
+}
+
 func words[T ~string](list []T) string {
 	var out []string
 	for _, w := range list {
@@ -73,7 +79,7 @@ func words[T ~string](list []T) string {
 func (f *filter) read(now time.Time) (client.Filter, error) {
 	for _, s := range f.statuses {
 		if !slices.Contains(client.Statuses(), client.Status(s)) {
-			return f.f, misuse("--status %q: there are %s", s, words(client.Statuses()))
+			return f.f, misuse("--status %q: there are %s", s, f.allStatuses())
 		}
 		f.f.Statuses = append(f.f.Statuses, client.Status(s))
 	}
@@ -118,23 +124,33 @@ func moment(said string, now time.Time) (time.Time, error) {
 type lookCommands struct{ *cli }
 
 func (c lookCommands) list() *cobra.Command {
-	var f filter
+	f := filter{others: []client.Status{pendingStatus}}
 	var limit int
 	var cursor string
 	var count bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List instances, the newest first", Args: exactly(),
 		Long: "List instances, the newest first (with --prefix-of-id, by id). The list has only instances that match " +
-			"all filters.",
+			"all filters.\n\nWith --status pending, list the starts that wait in NATS instead: delayed ones until " +
+			"their time, and others for an orchestrator that has their code. Of the filters, only --name and " +
+			"--prefix-of-id select such starts.",
 		Example: `  rondo list --status failed,halted
   rondo list --name fulfil --created-after 24h --attribute region=eu
-  rondo list --count --status running`,
+  rondo list --count --status running
+  rondo list --status pending --name fulfil`,
 	}
 	f.flags(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most; 0 for all")
 	cmd.Flags().StringVar(&cursor, "cursor", "", "continue after a page: the `token` in the field \"next\" of its JSON")
 	cmd.Flags().BoolVar(&count, "count", false, "only count them")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		pending, err := f.wantsPending(cmd)
+		if err != nil {
+			return err
+		}
+		if pending {
+			f.statuses = nil
+		}
 		want, err := f.read(c.now())
 		if err != nil {
 			return err
@@ -143,6 +159,9 @@ func (c lookCommands) list() *cobra.Command {
 			return misuse("--limit %d: want 0 or more", limit)
 		}
 		return c.connected(cmd, patience, func(ctx context.Context) error {
+			if pending {
+				return c.pending(ctx, want, limit, cursor, count)
+			}
 			if count {
 				n, err := c.client.Instances().Count(ctx, want, 0)
 				if err != nil {

@@ -47,6 +47,9 @@ func (a *answerer) methods() map[string]method {
 	if a.o.System != nil {
 		all[MethodSystem] = func(ctx context.Context, _ Question) (any, error) { return a.o.System(ctx) }
 	}
+	if a.o.Pending != nil {
+		all[MethodPending] = a.pending
+	}
 	if a.o.CheckStart != nil {
 		all[MethodCheckStart] = func(_ context.Context, q Question) (any, error) { return a.checkStart(q) }
 	}
@@ -107,7 +110,9 @@ func (a *answerer) answer(name string, m method) func(context.Context, []byte) (
 func readsWhole(name string) bool { return name == MethodWaiting || name == MethodValues }
 
 // usesDatabase reports whether a method reads or changes the database, or lets others do so.
-func usesDatabase(name string) bool { return name != MethodSystem && name != MethodCheckStart }
+func usesDatabase(name string) bool {
+	return name != MethodSystem && name != MethodCheckStart && name != MethodPending
+}
 
 // readQuestion decodes a request. An empty request stands for an empty JSON object.
 func readQuestion(name string, data []byte) (q Question, err error) {
@@ -144,6 +149,8 @@ func exampleOf(name string) string {
 	switch name {
 	case MethodList, MethodCount:
 		return `{"filter":{"name":"fulfil","statuses":["failed"],"attributes":{"region":"eu"}},"limit":10}`
+	case MethodPending:
+		return `{"filter":{"name":"fulfil","id_prefix":"order-"},"limit":10}`
 	case MethodDelete:
 		return `{"instances":["order-7"]}`
 	case MethodDeleteEnded:

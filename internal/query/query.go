@@ -9,6 +9,7 @@
 //	nats req rondo.api.instance '{"instance":"order-7"}'
 //	nats req rondo.api.waiting  '{"instance":"order-7"}'
 //	nats req rondo.api.list     '{"filter":{"statuses":["failed"]},"limit":20}'
+//	nats req rondo.api.pending  '{"filter":{"name":"fulfil"},"limit":20}'
 //
 // The orchestrators answer ([Answer]); the one that gets the request reads the database. [Reader]
 // sends requests for programs. It is a [history.Reader], and its errors are those of the store, so
@@ -53,6 +54,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -77,6 +79,7 @@ const (
 	MethodSystem     = "system"
 	MethodRecover    = "recover"
 	MethodCheckStart = "check-start"
+	MethodPending    = "pending"
 
 	MethodDelete      = "delete"
 	MethodDeleteEnded = "delete-ended"
@@ -116,6 +119,10 @@ type Options struct {
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance. Such requests are not answered if it is nil.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
+	// Pending lists the starts that wait in the broker; nil: such requests are not answered.
+	Pending broker.PendingStarts
+	// Now returns the time; nil is time.Now.
+	Now func() time.Time
 	// Prefix begins the subjects of messages; empty is [events.DefaultPrefix].
 	Prefix string
 	// Logger gets warnings and errors for operators; nil is slog.Default.
@@ -145,6 +152,12 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 	}
 	if o.AtOnce <= 0 {
 		o.AtOnce = defaultAtOnce
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Prefix == "" {
+		o.Prefix = events.DefaultPrefix
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

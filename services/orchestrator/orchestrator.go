@@ -76,6 +76,7 @@ type Broker interface {
 	broker.Publisher
 	broker.Inbox
 	broker.DeadLetters
+	broker.PendingStarts
 	broker.TaskQueues
 	broker.Members
 	broker.Handovers

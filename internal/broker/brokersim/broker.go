@@ -48,6 +48,7 @@ type settings struct {
 type streams struct {
 	partitions int
 	place      uint64             // the last one that was assigned
+	number     uint64             // the same of the numbers
 	inbox      map[int][]*message // by partition, oldest first
 	work       []*message
 	later      map[string]*message // delayed messages, by subject
@@ -222,6 +223,7 @@ func (b *Broker) Forget() {
 // message is a stored message.
 type message struct {
 	place     uint64
+	number    uint64 // of its first storing
 	wire      events.Wire
 	stored    time.Time
 	notBefore time.Time
@@ -268,7 +270,8 @@ func (b *Broker) store(w events.Wire) {
 		}
 		b.seen[key] = now
 	}
-	m := &message{wire: w, notBefore: w.NotBefore, stored: now}
+	b.number++
+	m := &message{wire: w, notBefore: w.NotBefore, stored: now, number: b.number}
 	verb, each := b.kindOf(w.Subject)
 	if w.NotBefore.After(now) && (verb == events.VerbStart || verb == events.VerbControl) {
 		b.replace(w.Subject, now)
@@ -356,22 +359,25 @@ func queueOf(tag, activity string) (q broker.TaskQueueName, err error) {
 // due stores the delayed messages that are due within a second, and returns when the next one is
 // due. mu is held.
 func (b *Broker) due(now time.Time) (next time.Time) {
-	keys := slices.SortedFunc(maps.Keys(b.later), func(x, y string) int {
+	var keys []string
+	for key, m := range b.later {
+		if at := m.notBefore.Add(-time.Second); at.After(now) {
+			next = earliest(next, at)
+		} else {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(x, y string) int {
 		return cmp.Or(b.later[x].notBefore.Compare(b.later[y].notBefore), cmp.Compare(x, y))
 	})
 	for _, key := range keys {
 		m := b.later[key]
-		at := m.notBefore.Add(-time.Second)
-		if !at.After(now) {
-			delete(b.later, key)
-			switch verb, each := b.kindOf(m.wire.Subject); {
-			case each, verb == events.VerbStart, verb == events.VerbControl:
-				m.accepted = m.stored
-			}
-			b.put(m, now)
-			continue
+		delete(b.later, key)
+		switch verb, each := b.kindOf(m.wire.Subject); {
+		case each, verb == events.VerbStart, verb == events.VerbControl:
+			m.accepted = m.stored
 		}
-		next = earliest(next, at)
+		b.put(m, now)
 	}
 	return next
 }

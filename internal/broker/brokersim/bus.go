@@ -20,6 +20,7 @@ import (
 //	inbox          the partitions, and receiving from them
 //	taskQueues     the task queues of the workers
 //	deadLetters    the dead-letter queue
+//	pendingStarts  the starts that no orchestrator has taken
 //	schedules      schedules, which are kept and never due
 //	members, handovers, leases, keyValue          coordination
 //	notifications, requests                       control
@@ -29,6 +30,7 @@ type Bus struct {
 	*inbox
 	*taskQueues
 	*deadLetters
+	*pendingStarts
 	*schedules
 	*members
 	*handovers
@@ -43,6 +45,7 @@ var (
 	_ broker.Inbox           = (*Bus)(nil)
 	_ broker.DeadLetters     = (*Bus)(nil)
 	_ broker.DeadLetterStore = (*Bus)(nil)
+	_ broker.PendingStarts   = (*Bus)(nil)
 	_ broker.TaskQueues      = (*Bus)(nil)
 	_ broker.Schedules       = (*Bus)(nil)
 	_ broker.Members         = (*Bus)(nil)
@@ -76,7 +79,8 @@ func Connect(b *Broker, p Path) *Bus {
 	return &Bus{
 		link: c, publisher: &publisher{w, direct}, inbox: newInbox(pull, results),
 		taskQueues:  &taskQueues{pull, control},
-		deadLetters: &deadLetters{c}, schedules: &schedules{c}, members: &members{c}, handovers: &handovers{c},
+		deadLetters: &deadLetters{c}, pendingStarts: &pendingStarts{c}, schedules: &schedules{c},
+		members: &members{c}, handovers: &handovers{c},
 		leases: &leases{c}, keyValue: &keyValue{c}, notifications: control, requests: &requests{c},
 	}
 }

@@ -86,7 +86,8 @@ func (c *deadLetters) Replay(ctx context.Context, place uint64) error {
 	}
 	if err := c.insist(ctx, "replay "+l.Subject, func() error {
 		// The message is stored even if the broker remembers its id.
-		c.b.put(&message{wire: events.Wire{Subject: l.Subject, Header: h, Body: l.Body}}, c.b.now())
+		c.b.number++
+		c.b.put(&message{wire: events.Wire{Subject: l.Subject, Header: h, Body: l.Body}, number: c.b.number}, c.b.now())
 		return nil
 	}); err != nil {
 		return err

@@ -48,6 +48,7 @@ type Environment struct {
 type Bus interface {
 	broker.Publisher
 	broker.Stock
+	broker.PendingStarts
 	broker.Inbox
 	broker.DeadLetters
 	broker.DeadLetterStore
@@ -120,7 +121,7 @@ func RunVirtual(t *testing.T, maker Make) { run(t, maker, synctest.Test) }
 
 func run(t *testing.T, maker Make, in func(*testing.T, func(*testing.T))) {
 	for _, c := range slices.Concat(inboxTests, watermarkTests,
-		delayTests, taskTests, sideTests, memberTests, loadTests) {
+		delayTests, pendingTests, taskTests, sideTests, memberTests, loadTests) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			in(t, func(t *testing.T) {

@@ -100,6 +100,7 @@ import (
 //	taskQueues     the task queues of the workers
 //	inbox          the partitions, and receiving from them
 //	deadLetters    the dead-letter queue
+//	pendingStarts  the starts that no orchestrator has taken
 //	schedules      messages that NATS publishes repeatedly
 //	members, handovers, leases, keyValue          coordination
 //	notifications, requests                       control
@@ -110,6 +111,7 @@ type Bus struct {
 	*taskQueues
 	*inbox
 	*deadLetters
+	*pendingStarts
 	*schedules
 	*members
 	*handovers
@@ -123,6 +125,7 @@ var (
 	_ broker.Publisher     = (*Bus)(nil)
 	_ broker.Inbox         = (*Bus)(nil)
 	_ broker.DeadLetters   = (*Bus)(nil)
+	_ broker.PendingStarts = (*Bus)(nil)
 	_ broker.TaskQueues    = (*Bus)(nil)
 	_ broker.Members       = (*Bus)(nil)
 	_ broker.Handovers     = (*Bus)(nil)
@@ -175,8 +178,9 @@ func newBus(config Config) *Bus {
 	}}
 	return &Bus{
 		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
-		inbox:   in,
-		members: newMembers(res), handovers: &handovers{c, reader},
+		pendingStarts: &pendingStarts{res, reader},
+		inbox:         in,
+		members:       newMembers(res), handovers: &handovers{c, reader},
 		leases: &leases{res, &keyValue{res}}, keyValue: &keyValue{res},
 		notifications: &notifications{c}, requests: &requests{c},
 	}

@@ -56,6 +56,10 @@ const (
 	// headerFired is the time at which NATS published a message that it publishes repeatedly. Only
 	// services may set it.
 	headerFired = "Rondo-Fired"
+	// scheduleTarget is, in a delayed message, the subject on which NATS publishes it.
+	// scheduleNext is, in a published one, when NATS publishes it again, or "purge".
+	scheduleTarget = "Nats-Schedule-Target"
+	scheduleNext   = "Nats-Schedule-Next"
 )
 
 // acceptance is when a message was first stored: of two messages, the later one counts.
@@ -280,12 +284,22 @@ func (f *forwarder) forwarded(m jetstream.Msg) events.Wire {
 	if err != nil {
 		return w
 	}
-	if next := m.Headers().Get("Nats-Schedule-Next"); next != "" && next != "purge" { // NATS publishes it repeatedly
+	if firesAgain(events.Header(m.Headers())) {
 		w.Header[headerFired] = []string{meta.Timestamp.UTC().Format(time.RFC3339Nano)}
-		w.Header[events.HeaderMsgID] = []string{fmt.Sprintf("%s/%d@%d", dueVerb, meta.Sequence.Stream,
-			meta.Timestamp.UnixMicro())}
+		w.Header[events.HeaderMsgID] = []string{firedID(meta.Sequence.Stream, meta.Timestamp)}
 	}
 	return w
+}
+
+// firesAgain reports whether NATS publishes a due message repeatedly.
+func firesAgain(h events.Header) bool {
+	next := first(h, scheduleNext)
+	return next != "" && next != "purge"
+}
+
+// firedID is the id of a message that NATS publishes repeatedly: each time it is another one.
+func firedID(place uint64, at time.Time) string {
+	return fmt.Sprintf("%s/%d@%d", dueVerb, place, at.UnixMicro())
 }
 
 // publishOrDeadLetter publishes messages, and dead-letters those that NATS will never store. It

@@ -178,7 +178,7 @@ func (n *names) schedule(w events.Wire, target, id string) *nats.Msg {
 	}
 	h[headerNotBefore] = []string{w.NotBefore.UTC().Format(time.RFC3339Nano)}
 	h["Nats-Schedule"] = []string{"@at " + at.Add(-early).UTC().Format(time.RFC3339Nano)}
-	h["Nats-Schedule-Target"] = []string{target}
+	h[scheduleTarget] = []string{target}
 	h["Nats-Rollup"] = []string{"sub"} // only the last one of each subject remains
 	return &nats.Msg{Subject: n.laterOf(w), Header: h, Data: w.Body}
 }

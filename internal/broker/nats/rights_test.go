@@ -143,6 +143,10 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 			}
 		}()
 	}
+	if page, err := orchestrator.PendingStarts(ctx, broker.StartFilter{Instance: "i"}, broker.StartCursor{},
+		10); err != nil || len(page.Starts) == 0 {
+		t.Errorf("an orchestrator sees the pending starts %+v, %v", page, err)
+	}
 	for range 2 {
 		d := <-came
 		if there, err := orchestrator.Stored(ctx, d); err != nil || !there {
@@ -293,6 +297,9 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 	}
 	if _, err := client.Has(ctx, work); err == nil {
 		t.Error("a client sees what is stored")
+	}
+	if _, err := client.PendingStarts(ctx, broker.StartFilter{}, broker.StartCursor{}, 1); err == nil {
+		t.Error("a client sees the pending starts without an orchestrator")
 	}
 	if _, err := client.Acquire(ctx, "s", "w"); err == nil {
 		t.Error("a client acquires a session")

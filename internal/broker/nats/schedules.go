@@ -208,7 +208,7 @@ func (ss *schedules) enterSchedule(ctx context.Context, st jetstream.Stream, key
 		Data: s.Message.Body}
 	delete(m.Header, events.HeaderMsgID) // each message that NATS publishes is a new one
 	m.Header["Nats-Schedule"] = []string{s.Pattern}
-	m.Header["Nats-Schedule-Target"] = []string{ss.dueOf(s.Message.Subject)}
+	m.Header[scheduleTarget] = []string{ss.dueOf(s.Message.Subject)}
 	m.Header["Nats-Rollup"] = []string{"sub"}
 	m.Header[headerSchedule] = []string{key}
 	m.Header[headerRevision] = []string{strconv.FormatUint(s.revision, 10)}

@@ -22,6 +22,7 @@ type Broker interface {
 	Backlogs
 	Prefix() string
 	Flaws() []broker.Flaw
+	broker.PendingStarts
 }
 
 // Config has the settings of a Reporter.
@@ -76,7 +77,7 @@ func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
 		query.Options{ID: r.config.ID, Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
-			Await: c.Await, CheckStart: c.CheckStart, Prefix: b.Prefix()})
+			Await: c.Await, CheckStart: c.CheckStart, Pending: b, Prefix: b.Prefix()})
 	if err != nil {
 		return nil, err
 	}

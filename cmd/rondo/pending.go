@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rondo-run/rondo/pkg/client"
+)
+
+// This file lists the starts that wait in NATS: the database does not have their instances.
+
+// pendingStatus is the status of a start whose instance the database does not have.
+const pendingStatus = "pending"
+
+// pendingFilters are the flags of [filter.flags] that select pending starts, too.
+var pendingFilters = []string{"status", "name", "prefix-of-id"}
+
+// wantsPending reports whether the flags select pending starts, and returns an error if other flags
+// do not go with that.
+func (f *filter) wantsPending(cmd *cobra.Command) (bool, error) {
+	if !slices.Contains(f.statuses, pendingStatus) {
+		return false, nil
+	}
+	if len(f.statuses) > 1 {
+		return false, misuse("--status %s does not go with other statuses: NATS has the pending starts, and the "+
+			"database has the instances", pendingStatus)
+	}
+	for _, name := range filterFlags {
+		if cmd.Flags().Changed(name) && !slices.Contains(pendingFilters, name) {
+			return false, misuse("--status %s and --%s are mutually exclusive; --name and --prefix-of-id select "+
+				"pending starts", pendingStatus, name)
+		}
+	}
+	return true, nil
+}
+
+// pending is [lookCommands.list] for pending starts.
+func (c lookCommands) pending(ctx context.Context, f client.Filter, limit int, cursor string, count bool) error {
+	want := client.PendingFilter{IDPrefix: f.IDPrefix, Orchestration: f.Name}
+	if count {
+		limit, cursor = 0, ""
+	}
+	list := client.PendingList{Starts: []client.PendingStart{}, Next: cursor}
+	for limit == 0 || len(list.Starts) < limit {
+		size := 500
+		if limit > 0 {
+			size = min(size, limit-len(list.Starts))
+		}
+		page, err := c.client.Instances().PendingPage(ctx, want, client.Page{Limit: size, Cursor: list.Next})
+		if err != nil {
+			return err
+		}
+		list.Starts = append(list.Starts, page.Starts...)
+		if list.Next = page.Next; list.Next == "" {
+			break
+		}
+	}
+	switch {
+	case count:
+		return c.done(counted{int64(len(list.Starts))}, "%d", len(list.Starts))
+	case c.asJSON():
+		return c.json(list)
+	case len(list.Starts) == 0:
+		return c.print("no start is pending")
+	}
+	var rows [][]string
+	for _, s := range list.Starts {
+		rows = append(rows, []string{s.Instance, codeOf(s), c.ago(s.StoredAt), pendingText(s, c.now())})
+	}
+	if err := c.table([]string{"INSTANCE", "ORCHESTRATION", "STORED", "PENDING"}, rows); err != nil {
+		return err
+	}
+	if list.Next != "" {
+		fmt.Fprintf(c.problems, "there are more; --limit 0 lists all, --output json gives the cursor to go on from\n")
+	}
+	return nil
+}
+
+// codeOf names the orchestration of a start, and its version if the start names one.
+func codeOf(s client.PendingStart) string {
+	if s.Version == "" {
+		return s.Orchestration
+	}
+	return s.Orchestration + " " + s.Version
+}
+
+// pendingText tells why a start is pending.
+func pendingText(s client.PendingStart, now time.Time) string {
+	text := "waits for an orchestrator"
+	if s.Why == client.PendingScheduled {
+		text = fmt.Sprintf("scheduled for %s (in %s)", stamp(s.Due), span(s.Due.Sub(now)))
+	}
+	if s.Parent != "" {
+		text += ", child of " + s.Parent
+	}
+	return text
+}

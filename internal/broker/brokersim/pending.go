@@ -1,0 +1,58 @@
+package brokersim
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// pendingStarts implements broker.PendingStarts.
+type pendingStarts struct{ *link }
+
+// PendingStarts implements broker.PendingStarts. The numbers of its cursors are those of
+// [message.number], which a message keeps when it moves.
+func (c *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter, from broker.StartCursor,
+	limit int) (page broker.StartPage, err error) {
+	err = c.do(ctx, "pending starts", func() error {
+		for _, m := range c.b.starts(f) {
+			if m.number < from.Sequence {
+				continue
+			}
+			if page.More = len(page.Starts) == limit; page.More {
+				page.Next = broker.StartCursor{Sequence: m.number}
+				break
+			}
+			page.Starts = append(page.Starts, broker.PendingStart{Key: strconv.FormatUint(m.number, 10),
+				Delivery: broker.Delivery{Subject: m.wire.Subject, Header: broker.Received(m.wire.Header),
+					Body: m.wire.Body, Partition: m.partition, Sequence: m.place, StoredAt: m.stored,
+					NotBefore: m.notBefore, AcceptedAt: m.accepted}})
+		}
+		return nil
+	})
+	return page, err
+}
+
+// starts lists the stored starts that match a filter, by their numbers. mu is held.
+func (b *Broker) starts(f broker.StartFilter) (list []*message) {
+	all := slices.Collect(maps.Values(b.later))
+	for _, inbox := range b.inbox {
+		all = append(all, inbox...)
+	}
+	name, instance := events.EncodeToken(f.Name), events.EncodeToken(f.Instance)
+	for _, m := range all {
+		words := strings.Split(strings.TrimPrefix(m.wire.Subject, b.prefix+"."), ".")
+		verb, _ := events.Origin(words[0])
+		if verb == events.VerbStart && len(words) == 3 && (name == "" || words[1] == name) &&
+			(instance == "" || words[2] == instance) {
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, func(a, b *message) int { return cmp.Compare(a.number, b.number) })
+	return list
+}

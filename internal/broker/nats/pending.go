@@ -1,0 +1,208 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+)
+
+// pendingStarts reads the starts that the streams keep. It asks for stored messages, and makes no
+// consumer: see [reader].
+type pendingStarts struct {
+	*resources
+	reader reader
+}
+
+const (
+	// maxStarts and maxStartBytes bound the starts read at once: a start has its input.
+	maxStarts     = 256
+	maxStartBytes = 1 << 20
+
+	// numPending counts, in an answer of NATS to a request for a batch, the messages behind it.
+	numPending = "Nats-Num-Pending"
+)
+
+// startPlace is where starts are stored: a stream, and the filter for their subjects.
+type startPlace struct{ stream, filter string }
+
+// places returns all places of starts of a name and an instance, "*" for any, in the order in which
+// a start moves: a caller that reads one after the other finds it while it moves. It never moves
+// back.
+func (p *pendingStarts) places(name, instance string) []startPlace {
+	inbox := func(verb string) startPlace {
+		return startPlace{p.names.inbox, p.subject("p", "*", verb, name, instance)}
+	}
+	later := func(begin, verb string) startPlace {
+		return startPlace{p.names.later, p.subject(begin, verb, name, instance)}
+	}
+	client := string(events.VerbStart)
+	internal := "internal_" + client // see [events.Origin]
+	return []startPlace{inbox(client), inbox(internal), later("later", client), later(dueVerb, client),
+		later(dueVerb, internal), inbox(dueMark + client), inbox(dueMark + internal)}
+}
+
+// PendingStarts implements [broker.PendingStarts]. One request reads the starts of a place; for
+// messages whose headers may be forged, and for those that a replica may not have yet, it asks the
+// leader of the stream one by one.
+func (p *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter, from broker.StartCursor,
+	limit int) (page broker.StartPage, err error) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	places := p.places(tokenOrAny(f.Name), tokenOrAny(f.Instance))
+	page.Next, limit = from, min(limit, maxStarts)
+	for bytes := 0; len(page.Starts) < limit && bytes < maxStartBytes && page.Next.Place < len(places); {
+		at := places[page.Next.Place]
+		var part startBatch
+		err := p.denied.during(ctx, func(ctx context.Context) (err error) {
+			part, err = p.batch(ctx, at, page.Next.Sequence, limit-len(page.Starts))
+			return err
+		})
+		if err != nil {
+			return page, problem("list the starts in stream "+at.stream, err)
+		}
+		page.Starts, bytes = append(page.Starts, part.starts...), bytes+part.bytes
+		if page.Next.Sequence = part.next; part.end {
+			page.Next = broker.StartCursor{Place: page.Next.Place + 1}
+		}
+	}
+	page.More = page.Next.Place < len(places)
+	return page, nil
+}
+
+// tokenOrAny encodes a word for a subject; "" stands for any.
+func tokenOrAny(word string) string {
+	if word == "" {
+		word = broker.Any
+	}
+	return token(word)
+}
+
+// startBatch collects the starts of a batch.
+type startBatch struct {
+	place  startPlace
+	starts []broker.PendingStart
+	bytes  int
+	next   uint64 // the next sequence number
+	end    bool   // there are no more
+}
+
+// batch reads starts of a place, from a sequence number on.
+func (p *pendingStarts) batch(ctx context.Context, at startPlace, from uint64, limit int) (b startBatch, err error) {
+	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
+	if err != nil {
+		return b, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	_ = sub.SetPendingLimits(-1, -1)
+	b = startBatch{place: at, next: max(from, 1)}
+	filter, err := json.Marshal(at.filter)
+	if err != nil {
+		return b, err
+	}
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%s,"batch":%d,"max_bytes":%d}`, b.next, filter, limit,
+		maxStartBytes)
+	if err := p.nc.PublishRequest(p.api+"DIRECT.GET."+at.stream, sub.Subject, request); err != nil {
+		return b, err
+	}
+	for forged := 0; ; {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return b, err
+		}
+		if status := statusOf(m); status != "" {
+			if err := ignoreNotFound(status, m); err != nil {
+				return b, err
+			}
+			b.end = status == "404" || m.Header.Get(numPending) == "0"
+			break
+		}
+		if x, ok := storedIn(m); ok {
+			for _, name := range []string{nats.JSStream, nats.JSSequence, nats.JSSubject, nats.JSTimeStamp,
+				numPending, lastSequence} {
+				delete(m.Header, name)
+			}
+			p.add(&b, &found{Subject: x.subject, Sequence: x.place, Data: m.Data, Time: x.at}, m.Header)
+			continue
+		}
+		if forged++; forged > lookForged { // the next batch goes on
+			return b, nil
+		}
+		if _, err := p.ask(ctx, &b, filter); err != nil {
+			return b, err
+		}
+	}
+	// The responding replica may be a little behind.
+	for b.end && p.reader.replicas != 1 && len(b.starts) < limit && b.bytes < maxStartBytes {
+		more, err := p.ask(ctx, &b, filter)
+		if !more || err != nil {
+			return b, err
+		}
+	}
+	b.end = b.end && (p.reader.replicas == 1 || len(b.starts) < limit && b.bytes < maxStartBytes)
+	return b, nil
+}
+
+// ask adds the next start to a batch, as the leader of the stream names it, and reports whether
+// there is one.
+func (p *pendingStarts) ask(ctx context.Context, b *startBatch, filter []byte) (more bool, err error) {
+	f, err := p.reader.nextOf(ctx, b.place.stream, filter, b.next)
+	if f == nil || err != nil {
+		return false, err
+	}
+	h, _ := f.header() // headers that cannot be read are none
+	p.add(b, f, h)
+	return true, nil
+}
+
+// add adds a stored message to a batch.
+func (p *pendingStarts) add(b *startBatch, f *found, h nats.Header) {
+	if f.Sequence < b.next { // the leader has named it instead of one that is gone
+		return
+	}
+	b.next = f.Sequence + 1
+	s := p.startOf(b.place.stream, f, events.Header(h))
+	b.starts, b.bytes = append(b.starts, s), b.bytes+s.Size()
+}
+
+// startOf makes a start of a stored message: see [conn.delivery].
+func (p *pendingStarts) startOf(stream string, f *found, h events.Header) broker.PendingStart {
+	s := broker.PendingStart{Delivery: broker.Delivery{Sequence: f.Sequence, StoredAt: f.Time, Body: f.Data}}
+	accepted, moved := readAcceptance(h), true
+	fires := ""
+	switch {
+	case stream == p.names.inbox:
+		s.Subject, s.Partition = p.publishedAs(f.Subject)
+		if s.Subject, moved = p.withoutDue(s.Subject, h); !moved {
+			break // a client may have set the headers
+		}
+		if at, err := time.Parse(time.RFC3339Nano, first(h, headerFired)); err == nil {
+			s.Scheduled, s.StoredAt, fires = true, at, first(h, events.HeaderMsgID)
+		}
+	case strings.HasPrefix(f.Subject, p.subject(dueVerb, "")):
+		s.Subject = p.subject(strings.TrimPrefix(f.Subject, p.subject(dueVerb, "")))
+		if firesAgain(h) {
+			s.Scheduled, fires = true, firedID(f.Sequence, f.Time)
+		}
+	default: // the subject does not have whether the start is internal, and its target does
+		s.Subject = p.subject(strings.TrimPrefix(first(h, scheduleTarget), p.subject(dueVerb, "")))
+	}
+	switch {
+	case fires != "":
+		s.Key = fires
+	case moved && accepted.at > 0:
+		s.AcceptedAt, s.Key = time.UnixMicro(accepted.at).UTC(), accepted.String()
+	default:
+		s.Key = acceptanceOf(s.Delivery).String()
+	}
+	s.NotBefore, _ = time.Parse(time.RFC3339Nano, first(h, headerNotBefore)) // one that cannot be read is none
+	clean(h)
+	s.Header = broker.Received(h)
+	return s
+}

@@ -1,0 +1,185 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rondo-run/rondo/internal/broker"
+	"github.com/rondo-run/rondo/pkg/events"
+	"github.com/rondo-run/rondo/pkg/history"
+)
+
+// Pending is a start that waits in the broker: the database does not have its instance yet, or has
+// an earlier one.
+type Pending struct {
+	Instance string `json:"instance"`
+	Name     string `json:"name"`
+	Version  string `json:"version,omitempty"`
+	// Parent is the instance that has started it as its child.
+	Parent string `json:"parent,omitempty"`
+	// StoredAt is when the broker stored it first.
+	StoredAt time.Time `json:"stored_at"`
+	Why      Why       `json:"why"`
+	// Due is the time of a delayed start.
+	Due time.Time `json:"due,omitzero"`
+}
+
+// Why says why a start is pending.
+type Why string
+
+// The reasons.
+const (
+	Scheduled Why = "scheduled" // its time has not come
+	Queued    Why = "waiting"   // no orchestrator has committed it
+)
+
+// PendingList is a page of pending starts as JSON.
+type PendingList struct {
+	Starts []Pending `json:"starts"`
+	Next   string    `json:"next,omitempty"`
+}
+
+// PendingFilter selects pending starts. A start must match all fields that are set.
+type PendingFilter struct{ Instance, IDPrefix, Name string }
+
+const (
+	// pendingAtOnce is the maximum number of starts that are read at once, and pendingReads the
+	// maximum number of such reads for a page. The filter may leave few of them.
+	pendingAtOnce = 100
+	pendingReads  = 10
+)
+
+// pending lists starts that wait in the broker. A page may be shorter than its limit, even empty,
+// and still have a Next, so that its cost has a bound.
+func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
+	f, err := q.pendingFilter()
+	if err != nil {
+		return nil, err
+	}
+	from, err := readStartCursor(q.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	out := PendingList{Starts: []Pending{}}
+	want, bytes := q.page().Size(), 0
+	for range pendingReads {
+		page, err := a.pendingPage(ctx, f, from, min(want-len(out.Starts), pendingAtOnce))
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Starts {
+			p, ok := a.pendingOf(s)
+			if !ok || !strings.HasPrefix(p.Instance, f.IDPrefix) {
+				continue
+			}
+			n, err := size(p)
+			if err != nil {
+				return nil, err
+			}
+			out.Starts, bytes = append(out.Starts, p), bytes+n
+		}
+		if !page.More {
+			return out, nil
+		}
+		if from = page.Next; len(out.Starts) >= want || bytes >= maxPage {
+			break
+		}
+	}
+	out.Next = startCursor(from)
+	return out, nil
+}
+
+func (a *answerer) pendingPage(ctx context.Context, f PendingFilter, from broker.StartCursor,
+	limit int) (broker.StartPage, error) {
+	page, err := a.o.Pending.PendingStarts(ctx, broker.StartFilter{Name: f.Name, Instance: f.Instance}, from, limit)
+	if err != nil {
+		err = &history.Error{Class: history.Retry, Op: "list pending starts", Err: err}
+	}
+	return page, err
+}
+
+// pendingOf decodes a start. ok is false for a message that the orchestrators dead-letter.
+func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, ok bool) {
+	body := s.Body
+	if len(s.Header) > 0 { // otherwise only the body tells a start from a response of NATS
+		body = nil
+	}
+	m, err := events.Decode(a.o.Prefix, s.Subject, s.Header, body, s.ID())
+	if err != nil {
+		return p, false
+	}
+	start, ok := m.Content.(*events.Start)
+	if !ok {
+		return p, false
+	}
+	p = Pending{Instance: m.Instance, Name: start.Orchestration, Version: start.Version, StoredAt: s.StoredAt,
+		Why: Queued}
+	if each := s.Header[HeaderEach]; len(each) > 0 && each[0] == "true" {
+		p.Instance = EachInstance(m.Instance, s.StoredAt)
+	}
+	if start.Parent != nil {
+		p.Parent = start.Parent.Instance
+	}
+	if !s.AcceptedAt.IsZero() {
+		p.StoredAt = s.AcceptedAt
+	}
+	if s.NotBefore.After(a.o.Now()) {
+		p.Why, p.Due = Scheduled, s.NotBefore
+	}
+	p.StoredAt, p.Due = p.StoredAt.UTC(), p.Due.UTC()
+	return p, true
+}
+
+// pendingFilter reads the filter of a request. A start has few of the fields of an instance.
+func (q Question) pendingFilter() (f PendingFilter, err error) {
+	f.Instance = q.Instance
+	if q.Filter == nil {
+		return f, nil
+	}
+	h := q.filter()
+	f.IDPrefix, f.Name = h.IDPrefix, h.Name
+	h.IDPrefix, h.Name = "", ""
+	if !reflect.ValueOf(h).IsZero() {
+		return f, badQuestion("question for %s: its filter has name and id_prefix only, like %s", MethodPending,
+			exampleOf(MethodPending))
+	}
+	return f, nil
+}
+
+// startCursor writes where a page begins.
+func startCursor(c broker.StartCursor) string {
+	return strconv.Itoa(c.Place) + "." + strconv.FormatUint(c.Sequence, 10)
+}
+
+// readStartCursor reads it; "" is the beginning.
+func readStartCursor(s string) (c broker.StartCursor, err error) {
+	if s == "" {
+		return c, nil
+	}
+	place, sequence, _ := strings.Cut(s, ".")
+	n, err1 := strconv.ParseUint(place, 10, 8)
+	c.Place = int(n)
+	c.Sequence, err = strconv.ParseUint(sequence, 10, 64)
+	if err1 != nil || err != nil {
+		return c, fmt.Errorf("cursor %q: %w", s, history.ErrBadCursor)
+	}
+	return c, nil
+}
+
+// Pending lists starts that wait in the broker. A page may be shorter than asked for, even empty;
+// it then has a Next all the same.
+func (r *Reader) Pending(ctx context.Context, f PendingFilter, page history.Page) (list PendingList, err error) {
+	for _, text := range []string{f.Instance, f.IDPrefix, f.Name} {
+		if !utf8.ValidString(text) { // JSON cannot say it, and there is none
+			return list, nil
+		}
+	}
+	err = r.ask(ctx, MethodPending, Question{Instance: f.Instance, Limit: int64(page.Size()), Cursor: page.Cursor,
+		Filter: &Filter{IDPrefix: f.IDPrefix, Name: f.Name}}, &list)
+	return list, err
+}
