@@ -1,6 +1,9 @@
 package broker
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // PendingStarts lists the starts that the broker stores, and withdraws them.
 type PendingStarts interface {
@@ -12,6 +15,10 @@ type PendingStarts interface {
 	// so also while it is in delivery. A listing misses none that is stored during all of it. A
 	// start that moves meanwhile, because its time has come, may be listed twice.
 	PendingStarts(ctx context.Context, filter StartFilter, from StartCursor, limit int) (page StartPage, err error)
+	// StartDue reports whether a delayed start of an instance is due before a moment, and may not
+	// have been received: the broker stores it for later, or has moved it to the inbox since
+	// another moment. A replica may answer, which may be a little behind.
+	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
 }
 
 // StartFilter selects starts. A start must match all fields that are set.

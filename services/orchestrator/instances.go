@@ -115,9 +115,8 @@ func (e *entry) starts() round.Starts {
 	}
 	for _, items := range [][]*item{e.taken, e.waiting} {
 		for _, i := range items {
-			if _, is := i.message.Content.(*events.Start); is {
-				s.Waiting = true
-			}
+			_, is := i.message.Content.(*events.Start)
+			s.Waiting = s.Waiting || is || i.startDue
 		}
 	}
 	return s

@@ -35,6 +35,7 @@ type item struct {
 	starts    <-chan struct{}     // of a start, which takes room from others: the semaphore to release
 	way       *semaphore.Weighted // of a message that the loop has not taken: likewise
 	watermark *watermark          // an answer about an instance, and no message
+	startDue  bool                // the broker has a delayed start of its instance that is due
 	aside     bool                // it waits for the watermark of the instance
 	bytes     int64               // see size
 }

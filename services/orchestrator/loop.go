@@ -438,6 +438,15 @@ func (l *loop) takeChecked(x *checked) {
 		if e.refused = x.outcomes[i] == refused; e.refused { // of this instance alone: the checks of others go on
 			pause = refusedPause
 		}
+		switch x.outcomes[i] {
+		case startDue:
+			for _, m := range e.taken {
+				m.startDue = true
+			}
+		case notTold:
+			pause = loadAgain
+		default:
+		}
 		l.table.evict(e)
 		e.move(rest)
 		l.again(e, pause)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -22,15 +23,34 @@ type instanceStore interface {
 		admit func(instance string, row round.Row) bool) ([]round.Known, error)
 }
 
+// pendingStarts finds delayed starts. [broker.PendingStarts] implements it.
+type pendingStarts interface {
+	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
+}
+
 // isCertain reports whether the receipts of a turn without events need no check: the turn was
 // decided on the stored state, or it nacks all messages.
 func isCertain(d *decision) bool {
-	if len(d.messages) > 0 {
+	if len(d.messages) > 0 || givesUpStart(d) {
 		return false
 	}
 	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool {
 		return r.Verdict == round.Ignored || r.Verdict == round.Dead
 	})
+}
+
+// givesUpStart reports whether a message of a turn has waited in vain for the start of its instance.
+func givesUpStart(d *decision) bool {
+	for n, r := range d.turn.Receipts {
+		if r.Reason != round.UnknownInstance || r.Verdict != round.Dead && r.Verdict != round.Ignored {
+			continue
+		}
+		c, is := d.entry.taken[n].message.Content.(*events.Control)
+		if r.Verdict == round.Dead || is && (c.How == events.Cancel || c.How == events.Terminate) {
+			return true
+		}
+	}
+	return false
 }
 
 // refusedPause is the delay before a turn is decided again whose messages the broker refuses
@@ -43,6 +63,8 @@ const refusedPause = time.Second
 type noops struct {
 	store   instanceStore
 	broker  outbox.Broker
+	starts  pendingStarts
+	patient time.Duration // how long messages wait for the start of their instance
 	prefix  string
 	timeout time.Duration
 	metrics *telemetry.OutboxMetrics
@@ -50,6 +72,7 @@ type noops struct {
 	done    chan *checked // to the loop
 	// refusals limits the logs of messages that the broker refuses because of a setting.
 	refusals rate.Sometimes
+	untold   rate.Sometimes // limits the logs of starts that the broker does not tell of
 
 	waiting  []*decision
 	inFlight int
@@ -65,9 +88,11 @@ type checked struct {
 type checkOutcome uint8
 
 const (
-	notSure checkOutcome = iota // another orchestrator has run the instance since, or that is unknown
-	sure                        // it was decided on the stored state, and its messages are published
-	refused                     // likewise, but the broker refuses a message because of a setting
+	notSure  checkOutcome = iota // another orchestrator has run the instance since, or that is unknown
+	sure                         // it was decided on the stored state, and its messages are published
+	refused                      // likewise, but the broker refuses a message because of a setting
+	startDue                     // likewise, but the broker has a start of the instance that is due
+	notTold                      // whether it has one is unknown
 )
 
 // busy reports whether turns wait for a check or are being checked.
@@ -99,6 +124,7 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome
 	}
 	within, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
+	starts := n.findStarts(within, decisions) // BEFORE the load: a start that is gone by then has begun its instance
 	known, err := n.store.Load(within, ids, func(string, round.Row) bool { return false })
 	if err != nil {
 		n.log.Warn("instances could not be compared with the store; deciding again", "instances",
@@ -107,7 +133,11 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome
 	}
 	var messages []events.Wire
 	for i, d := range decisions {
-		if known[i].Row.RowVersion() == d.turn.Expected {
+		switch {
+		case known[i].Row.RowVersion() != d.turn.Expected:
+		case starts[i] != sure:
+			outcomes[i] = starts[i]
+		default:
 			outcomes[i] = sure
 			messages = append(messages, d.messages...)
 		}
@@ -128,5 +158,41 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome
 		n.log.Warn("what a turn without events says could not be published; deciding again", "error", err)
 		clear(outcomes)
 	}
+	return outcomes
+}
+
+// startsAtOnce is the maximum number of instances whose starts are looked for at the same time.
+const startsAtOnce = 16
+
+// findStarts asks the broker for the starts of instances whose messages have waited for them in
+// vain. While no orchestrator ran, or delayed messages were not forwarded, the time of a start came
+// and nothing took it. The watermark of the inbox does not tell of it. The outcome of others is
+// sure.
+func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOutcome {
+	outcomes := make([]checkOutcome, len(decisions))
+	var all errgroup.Group
+	all.SetLimit(startsAtOnce)
+	now := time.Now()
+	for i, d := range decisions {
+		outcomes[i] = sure
+		if !givesUpStart(d) {
+			continue
+		}
+		all.Go(func() error {
+			due, err := n.starts.StartDue(ctx, d.entry.id, now, now.Add(-n.patient))
+			switch {
+			case err != nil:
+				outcomes[i] = notTold
+				n.untold.Do(func() {
+					n.log.Warn("whether NATS has the start of an instance is unknown; asking again", "instance",
+						d.entry.id, "error", err)
+				})
+			case due:
+				outcomes[i] = startDue
+			}
+			return nil
+		})
+	}
+	_ = all.Wait()
 	return outcomes
 }

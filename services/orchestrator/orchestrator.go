@@ -47,6 +47,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,9 +196,11 @@ func (o *Orchestrator) newPipeline() {
 		loader: &loader{store: o.store, room: room, timeout: c.LoadTimeout, measure: rounds.loaded, log: o.log,
 			done: make(chan *loaded, maxLoads)},
 		former: &formerReader{store: o.store, done: make(chan *formerRead, maxFormerReads)},
-		noops: &noops{store: o.store, broker: o.broker, prefix: prefix, timeout: c.LoadTimeout,
+		noops: &noops{store: o.store, broker: o.broker, starts: o.broker, prefix: prefix, timeout: c.LoadTimeout,
+			patient: cmp.Or(c.Round.UnknownFor, time.Minute),
 			metrics: c.Metrics.Outbox(), log: o.log, done: make(chan *checked, 1),
-			refusals: rate.Sometimes{Interval: outbox.RefusedEvery}},
+			refusals: rate.Sometimes{Interval: outbox.RefusedEvery},
+			untold:   rate.Sometimes{Interval: outbox.RefusedEvery}},
 		commits: &committer{limits: batchLimits{turns: c.Commit.MaxTurns, events: c.Commit.MaxEvents,
 			bytes: c.Commit.MaxBytes},
 			timeout: c.Commit.Timeout, store: o.store, publisher: o.publisher, measure: rounds.committed,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -36,6 +37,18 @@ func (c *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter,
 		return nil
 	})
 	return page, err
+}
+
+// StartDue implements broker.PendingStarts.
+func (c *pendingStarts) StartDue(ctx context.Context, instance string, before, moved time.Time) (due bool, err error) {
+	err = c.do(ctx, "start due", func() error {
+		due = slices.ContainsFunc(c.b.starts(broker.StartFilter{Instance: instance}), func(m *message) bool {
+			return !m.notBefore.IsZero() && m.notBefore.Before(before) &&
+				(c.b.later[m.key] == m || !m.accepted.IsZero() && !m.stored.Before(moved))
+		})
+		return nil
+	})
+	return due, err
 }
 
 // starts lists the stored starts that match a filter, by their numbers. mu is held.

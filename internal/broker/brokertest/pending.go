@@ -132,6 +132,19 @@ func pendingFilter(t *T) {
 		r.next()
 	}
 	check()
+	now := time.Now()
+	for _, x := range []struct {
+		instance string
+		before   time.Time
+		due      bool
+	}{{"a.b", now, false}, {"a.b", now.Add(2 * time.Hour), true}, {"d", now.Add(2 * time.Hour), true},
+		{"c", now.Add(2 * time.Hour), false}, {"x", now.Add(2 * time.Hour), false}} {
+		t.eventually(fmt.Sprintf("a start of %s is due before %v: %t", x.instance, x.before, x.due), func() bool {
+			due, err := b.StartDue(t.Context(), x.instance, x.before, now)
+			t.must(err)
+			return due == x.due
+		})
+	}
 }
 
 // pendingMoves: a delayed start keeps its key and when it was accepted until it is acknowledged.

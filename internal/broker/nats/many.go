@@ -38,8 +38,8 @@ func (p *publisher) HasMany(ctx context.Context, messages []events.Wire) ([]bool
 	for stream, q := range questions {
 		for len(q.subjects) > 0 {
 			n := min(len(q.subjects), manyAtOnce)
-			if err := p.reader.askMany(ctx, stream, q.subjects[:n], func(subject string) {
-				q.found(p, subject, messages, has)
+			if err := p.reader.askMany(ctx, stream, q.subjects[:n], n, func(x located, _ events.Header) {
+				q.found(p, x.subject, messages, has)
 			}); err != nil {
 				return nil, problem("look for many messages", err)
 			}
@@ -73,11 +73,12 @@ func (q *question) found(p *publisher, subject string, messages []events.Wire, h
 	}
 }
 
-// askMany asks a stream under which of the subjects it has messages.
-func (r *reader) askMany(ctx context.Context, stream string, subjects []string, found func(subject string)) error {
+// askMany asks a stream for the last messages of some subjects, so many at most.
+func (r *reader) askMany(ctx context.Context, stream string, subjects []string, most int,
+	found func(x located, h events.Header)) error {
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	request, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": len(subjects)})
+	request, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": most})
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (r *reader) askMany(ctx context.Context, stream string, subjects []string, 
 		switch status := statusOf(m); status {
 		case "":
 			if x, ok := storedIn(m); ok { // otherwise it may be forged: nothing is harmed if it counts as missing
-				found(x.subject)
+				found(x, events.Header(m.Header))
 			}
 		case "204", "404", "413": // the end, or nothing, or too much for one answer
 			return nil

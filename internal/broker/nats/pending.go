@@ -76,6 +76,29 @@ func (p *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter,
 	return page, nil
 }
 
+// StartDue implements [broker.PendingStarts], with one request to each stream. A client may store
+// more delayed starts of one instance than there are answers: then it may miss its own.
+func (p *pendingStarts) StartDue(ctx context.Context, instance string, before, moved time.Time) (due bool, err error) {
+	filters := make(map[string][]string)
+	for _, x := range p.places(token(broker.Any), token(instance)) {
+		if x.stream == p.names.later || strings.Contains(x.filter, "."+dueMark) {
+			filters[x.stream] = append(filters[x.stream], x.filter)
+		}
+	}
+	for _, stream := range []string{p.names.later, p.names.inbox} { // in the order in which it moves
+		err := p.denied.during(ctx, func(ctx context.Context) error {
+			return p.reader.askMany(ctx, stream, filters[stream], maxStarts, func(x located, h events.Header) {
+				at, _ := time.Parse(time.RFC3339Nano, first(h, headerNotBefore)) // one that cannot be read is none
+				due = due || at.Before(before) && (stream == p.names.later || !x.at.Before(moved))
+			})
+		})
+		if err != nil || due {
+			return due, problem("look for a start that is due", err)
+		}
+	}
+	return false, nil
+}
+
 // tokenOrAny encodes a word for a subject; "" stands for any.
 func tokenOrAny(word string) string {
 	if word == "" {

@@ -21,7 +21,10 @@ type delays struct {
 	// Thousands may be due at the same moment, so none of them looks at all others.
 	of    map[string][]*waiting
 	tasks []task
-	todo  signal.Signal // gets a value when tasks has a task
+	// newest has, for the subjects of tasks of which one message counts, the one that was accepted
+	// last: a message that it replaces may become due before its task is done.
+	newest map[string]newest
+	todo   signal.Signal // gets a value when tasks has a task
 	// delivered remembers the delayed messages that were delivered last. NATS may have fired a
 	// message that one of them replaces, before this receiver got the newer one. The older one then
 	// arrives behind it.
@@ -30,9 +33,15 @@ type delays struct {
 	earlyBytes, taskBytes int // size of the messages in early and in tasks
 }
 
+// newest is the last acceptance among the tasks of a subject.
+type newest struct {
+	of    acceptance
+	tasks int
+}
+
 func newDelays(n *names, due func(w *waiting)) delays {
 	return delays{names: n, due: due, early: make(map[uint64]*waiting), held: make(map[string]*waiting),
-		of: make(map[string][]*waiting), todo: signal.New()}
+		of: make(map[string][]*waiting), newest: make(map[string]newest), todo: signal.New()}
 }
 
 // deliveredLast has the acceptances of the messages that were delivered last, by subject.
@@ -107,11 +116,11 @@ func (d *delays) late(w *waiting) {
 	d.hold(w) // one that replaces it may be still to arrive
 }
 
-// giveWay reports whether a message that is held or was delivered here replaces this one, under the
-// same subject. If this one replaces a held one, giveWay acknowledges that instead. mu is held.
+// giveWay reports whether a message that is held, has a task or was delivered here replaces this
+// one, under the same subject. If this one replaces a held one, giveWay acknowledges that instead. mu is held.
 func (d *delays) giveWay(w *waiting) bool {
 	subject := d.names.laterOf(wireOf(w))
-	if d.delivered.of[subject].replaces(w) {
+	if d.delivered.of[subject].replaces(w) || d.newest[subject].of.replaces(w) {
 		return true
 	}
 	held := d.held[subject]
@@ -207,6 +216,14 @@ func (d *delays) unknown(w *waiting) bool { return !w.known && d.lastCounts(w) }
 func (d *delays) later(t task) {
 	d.tasks = append(d.tasks, t)
 	d.taskBytes += t.w.size()
+	if d.lastCounts(t.w) {
+		subject := d.names.laterOf(wireOf(t.w))
+		n := d.newest[subject]
+		if n.tasks++; n.tasks == 1 || t.w.accepted.compare(n.of) > 0 {
+			n.of = t.w.accepted
+		}
+		d.newest[subject] = n
+	}
 	d.todo.Set()
 }
 
@@ -214,6 +231,16 @@ func (d *delays) later(t task) {
 func (d *delays) drop(n int) {
 	for _, t := range d.tasks[:n] {
 		d.taskBytes -= t.w.size()
+		if !d.lastCounts(t.w) {
+			continue
+		}
+		subject := d.names.laterOf(wireOf(t.w))
+		n := d.newest[subject]
+		if n.tasks--; n.tasks == 0 {
+			delete(d.newest, subject)
+		} else {
+			d.newest[subject] = n
+		}
 	}
 	d.tasks = d.tasks[n:]
 }

@@ -91,6 +91,33 @@ func TestADueMessageBringsNoStartAlong(t *testing.T) {
 	want("the start is replaced", d.dueWith(event, now), before, event)
 }
 
+// TestAMessageGivesWayToOneThatHasATask: two starts whose time is near arrive together. While the
+// receiver looks whether a third one is stored, the first one becomes due. The second one has
+// replaced it.
+func TestAMessageGivesWayToOneThatHasATask(t *testing.T) {
+	t.Parallel()
+	names := namesOf("rondo")
+	d := newDelays(&names, func(*waiting) {})
+	due := time.Now().Add(time.Second)
+	first, second := delayed("rondo.start.o.i", 1, due), delayed("rondo.start.o.i", 2, due.Add(time.Second))
+	second.accepted.at = first.accepted.at + 1
+	for _, w := range []*waiting{first, second} {
+		d.add(w, near/2)
+	}
+	if d.giveWay(second) {
+		t.Error("the second one gives way")
+	}
+	for left := 2; left > 0; left-- {
+		if got := d.giveWay(first); !got {
+			t.Errorf("with %d tasks left, the first one does not give way", left)
+		}
+		d.drop(1)
+	}
+	if d.giveWay(first) || len(d.newest) > 0 {
+		t.Errorf("something of the tasks is left: %v", d.newest)
+	}
+}
+
 // TestAFiredMessageGivesWayToADeliveredOne: the receiver was busy, or away, while NATS fired a
 // delayed start. Before that was due, another start replaced it, which is due and delivered first.
 func TestAFiredMessageGivesWayToADeliveredOne(t *testing.T) {
