@@ -30,7 +30,7 @@ var gatedCalls = map[string]string{
 // otherCalls are the others, with why they need no window.
 var otherCalls = map[string]string{
 	"Request": reads, "Discover": reads, "Backlog": reads, "Changed": reads, "Connected": reads, "Count": reads,
-	"CountOutbox": reads, "CustomStatus": reads,
+	"CountOutbox": reads, "CustomStatus": reads, "Family": reads,
 	"Events": reads, "Executions": reads, "Has": reads, "InboxAckWait": reads, "Instance": reads, "List": reads,
 	"Get": reads, "Listen": reads, "Members": reads,
 	"Metrics": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,

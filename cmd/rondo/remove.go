@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,13 +26,14 @@ func (c removeCommands) delete() *cobra.Command {
 		Short: "Delete instances permanently, with their children",
 		Long: `Delete instances permanently, with their histories and their children. Their ids can be used again.
 
-Named instances must have ended, unless --force is set. Without names, --ended-before or --status is required: the command deletes all ended instances
+Named instances must have ended, unless --force is set. With it, the command terminates them first, which withdraws their activity tasks, timers and children. It
+waits 3 s at most for that. Without names, --ended-before or --status is required: the command deletes all ended instances
 that match every filter. Without --yes, it only prints their number.`,
 		Example: `  rondo delete order-1 order-2
   rondo delete --ended-before 30d --name fulfil --yes`,
 	}
 	f.flags(cmd)
-	cmd.Flags().BoolVar(&how.Force, "force", false, "delete instances that have not ended, too")
+	cmd.Flags().BoolVar(&how.Force, "force", false, "terminate and delete instances that have not ended, too")
 	cmd.Flags().BoolVar(&how.Alone, "alone", false, "do nothing if an instance has children")
 	cmd.Flags().BoolVar(&how.Children, "children", false, "a child may be deleted without its parent")
 	cmd.Flags().BoolVar(&yes, "yes", false, "delete all ended instances that match")
@@ -103,8 +106,25 @@ func (c removeCommands) removed(d client.Removed, what string) error {
 	if d.Skipped > 0 {
 		skipped = "; some were left alone, because they have children that have not ended"
 	}
-	return c.done(d, "%s: %s, %s, %s%s", what, plural.Count(d.Instances, "instance"),
-		plural.Count(d.Executions, "execution"), plural.Count(d.Events, "event"), skipped)
+	return c.done(d, "%s: %s, %s, %s%s%s", what, plural.Count(d.Instances, "instance"),
+		plural.Count(d.Executions, "execution"), plural.Count(d.Events, "event"), skipped, withdrawn(d.Withdrawn))
+}
+
+// withdrawn describes what a deletion by force has withdrawn.
+func withdrawn(w client.Withdrawn) string {
+	var b strings.Builder
+	if w.Instances > 0 {
+		fmt.Fprintf(&b, "\nterminated before: %s; withdrawn: %s, %s", plural.Count(w.Instances, "instance"),
+			plural.Count(w.Tasks, "activity task"), plural.Count(w.Timers, "timer"))
+	}
+	if w.Uncounted > 0 {
+		fmt.Fprintf(&b, "\nnot counted: what %s had withdrawn", plural.Count(w.Uncounted, "instance"))
+	}
+	if w.NotEnded > 0 {
+		fmt.Fprintf(&b, "\nnot terminated in time: %s; their activities may still be executed",
+			plural.Count(w.NotEnded, "instance"))
+	}
+	return b.String()
 }
 
 func (c removeCommands) prune() *cobra.Command {

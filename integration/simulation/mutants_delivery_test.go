@@ -251,6 +251,20 @@ var mutantsOfDelivery = []mutant{
 		edits: []edit{
 			{roundOf + "inbox.go", "	case incarnation != in.ledger.info.Incarnation:\n", "	case false:\n"},
 		}},
+	{name: "a late termination for a deletion ends another instance of the id", test: test{pkg: "./pkg/round",
+		run: "^TestScenarios$/^terminate_for_deletion$"}, edits: []edit{
+		{roundOf + "inbox.go", "	if c.Incarnation == \"\" || c.Incarnation == in.current().Incarnation {\n",
+			"	if c.Incarnation == \"\" || in.known() {\n"},
+	}},
+	{name: "an instance that is about to be deleted begins again", test: test{pkg: "./pkg/round",
+		run: "^TestScenarios$/^terminate_for_deletion$"}, edits: []edit{
+		{roundOf + "effects.go", "	if r.ledger.outcome.deletion {\n", "	if false {\n"},
+	}},
+	{name: "a deletion by force terminates nothing", test: test{pkg: "./internal/query",
+		run: "^TestForcedDeletionTerminatesFirst$"}, edits: []edit{
+		{"internal/query/delete.go", "	if how.Force && d.Publisher != nil {\n",
+			"	if how.Force && d.Publisher == nil {\n"},
+	}},
 	// Messages that no instance takes.
 	{name: "a mailbox message for an unknown instance is dropped", seed: 9, edits: []edit{
 		{roundOf + "inbox.go",

@@ -30,7 +30,10 @@ type answerer struct {
 	o      Options
 	slots  chan struct{}
 	whole  chan struct{} // for the methods that read all of something
-	parts  *parts
+	// deletions are bounded, because they may wait for instances to end.
+	deletions chan struct{}
+	deletes   *Deletions
+	parts     *parts
 }
 
 type method func(context.Context, Question) (any, error)
@@ -77,6 +80,9 @@ func (a *answerer) answer(name string, m method) func(context.Context, []byte) (
 		slots := []chan struct{}{a.slots}
 		if readsWhole(name) { // such a request waits without a slot that others could use
 			slots = []chan struct{}{a.whole, a.slots}
+		}
+		if name == MethodDelete {
+			slots = []chan struct{}{a.deletions, a.slots}
 		}
 		for _, s := range slots {
 			select {
@@ -351,7 +357,7 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 	if d := q.Deletion; d != nil {
 		how.Force, how.Alone, how.Children = d.Force, d.Alone, d.Children
 	}
-	d, err := a.store.Delete(ctx, ids, how)
+	d, err := a.deletes.Delete(ctx, ids, how)
 	if err != nil {
 		return nil, err
 	}
@@ -361,7 +367,7 @@ func (a *answerer) delete(ctx context.Context, q Question) (any, error) {
 	if err != nil {
 		a.o.Logger.Warn("query: notification of a deletion could not be published", "error", err)
 	}
-	return deletedOf(d), nil
+	return d, nil
 }
 
 func (a *answerer) deleteEnded(ctx context.Context, q Question) (any, error) {

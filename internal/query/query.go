@@ -123,6 +123,10 @@ type Options struct {
 	Pending broker.PendingStarts
 	// Now returns the time; nil is time.Now.
 	Now func() time.Time
+	// Publisher publishes the terminations of instances that are deleted by force, which bounds the
+	// wait for them to WithdrawWithin: 3 s. nil: such instances are deleted as they are.
+	Publisher      broker.Publisher
+	WithdrawWithin time.Duration
 	// Prefix begins the subjects of messages; empty is [events.DefaultPrefix].
 	Prefix string
 	// Logger gets warnings and errors for operators; nil is slog.Default.
@@ -140,6 +144,7 @@ type Store interface {
 	history.Reader
 	history.Bounded
 	history.Remover
+	history.Families
 }
 
 // Answer answers requests from a store until stop is called.
@@ -163,7 +168,10 @@ func Answer(broker Broker, store Store, o Options) (stop func(), err error) {
 		o.Logger = slog.Default()
 	}
 	a := &answerer{store: store, broker: broker, o: o, slots: make(chan struct{}, o.AtOnce),
-		whole: make(chan struct{}, wholeAtOnce), parts: newParts(o.MaxAnswer)}
+		whole: make(chan struct{}, wholeAtOnce), deletions: make(chan struct{}, deletionsAtOnce),
+		parts: newParts(o.MaxAnswer)}
+	a.deletes = &Deletions{Store: store, Publisher: o.Publisher, Prefix: o.Prefix, Within: o.WithdrawWithin,
+		Logger: o.Logger, whole: a.whole}
 	var stops []func()
 	stop = func() { // all at once: each waits for the requests that it handles
 		var all sync.WaitGroup

@@ -274,13 +274,18 @@ func (r *Reader) Waiting(ctx context.Context, instance string) (Waiting, error) 
 
 // Delete implements [history.Remover].
 func (r *Reader) Delete(ctx context.Context, instances []string, how history.Deletion) (history.DeleteResult, error) {
+	d, err := r.Remove(ctx, instances, how)
+	return d.deleted(), err
+}
+
+// Remove is Delete, and counts the messages withdrawn before.
+func (r *Reader) Remove(ctx context.Context, instances []string, how history.Deletion) (d Deleted, err error) {
 	if len(instances) == 0 {
-		return history.DeleteResult{}, nil
+		return d, nil
 	}
-	var a Deleted
 	deletion := Deletion{Force: how.Force, Alone: how.Alone, Children: how.Children}
-	err := r.ask(ctx, MethodDelete, Question{Instances: instances, Deletion: &deletion}, &a)
-	return a.deleted(), err
+	err = r.ask(ctx, MethodDelete, Question{Instances: instances, Deletion: &deletion}, &d)
+	return d, err
 }
 
 // DeleteEnded implements [history.Remover].

@@ -263,6 +263,23 @@ type Deleted struct {
 	Values     int64  `json:"values"`
 	Skipped    int64  `json:"skipped,omitempty"`
 	Next       string `json:"next,omitempty"`
+	// Withdrawn counts what a deletion by force has withdrawn before. It is nil if all instances
+	// had ended.
+	Withdrawn *Withdrawn `json:"withdrawn,omitempty"`
+}
+
+// Withdrawn counts the messages withdrawn before a deletion.
+type Withdrawn struct {
+	// Instances were terminated before they were deleted. That has withdrawn so many activity Tasks
+	// and Timers.
+	Instances int64 `json:"instances"`
+	Tasks     int64 `json:"tasks"`
+	Timers    int64 `json:"timers"`
+	// NotEnded counts the instances that did not end in time, and were deleted as they were: what
+	// they have sent is not withdrawn. Uncounted counts those of which the tasks and timers could
+	// not be counted in time.
+	NotEnded  int64 `json:"not_ended,omitempty"`
+	Uncounted int64 `json:"uncounted,omitempty"`
 }
 
 // marshal is json.Marshal without HTML escaping, so that payloads keep their bytes.

@@ -81,6 +81,7 @@ type Client struct {
 	broker  busclient.Broker
 	reader  history.Reader
 	remover history.Remover
+	delete  func(context.Context, []string, history.Deletion) (query.Deleted, error)
 	o       options
 	waits   *waits
 	sent    *moments // starts that do not count an earlier instance, or the times at which starts are due
@@ -122,12 +123,15 @@ func newClient(broker busclient.Broker, o options) *Client {
 		o.listensWithin, o.hearsWithin = listensWithin, hearsWithin
 	}
 	asker := query.NewReader(broker)
-	c := &Client{reader: asker, remover: asker, broker: broker, o: o, waits: newWaits(broker, o),
+	c := &Client{reader: asker, remover: asker, delete: asker.Remove, broker: broker, o: o, waits: newWaits(broker, o),
 		sent: newMoments(maxSent), lately: newMoments(maxLately)}
 	if o.Store != nil {
 		c.reader = o.Store
 		if r, ok := o.Store.(history.Remover); ok {
 			c.remover = r
+		}
+		if s, ok := o.Store.(query.Store); ok {
+			c.delete = (&query.Deletions{Store: s, Publisher: broker, Prefix: broker.Prefix()}).Delete
 		}
 	}
 	if r, ok := broker.(interface{ Reconnected(func()) (stop func()) }); ok {

@@ -148,11 +148,19 @@ func (x Instances) CustomStatus(ctx context.Context, instance string, known int6
 // Delete deletes instances for good, with their executions, children, values and attributes: all of
 // them or none. Their ids can be used again. It may be repeated after an error.
 //
-// An instance that has not ended is [ErrRunning] without [DeleteOptions.Force].
+// An instance that has not ended is [ErrRunning] without [DeleteOptions.Force]. With it, Delete
+// terminates the instances first, all at once, and waits for some seconds until they have ended:
+// then their activity tasks, timers and children are withdrawn, and [Removed.Withdrawn] counts
+// them. An instance that does not end in time, because no orchestrator runs it, is deleted as it
+// is.
 func (x Instances) Delete(ctx context.Context, instances []string, how DeleteOptions) (Removed, error) {
-	d, err := x.c.remover.Delete(ctx, instances,
+	d, err := x.c.delete(ctx, instances,
 		history.Deletion{Force: how.Force, Alone: how.Alone, Children: how.Children, Prefix: x.c.broker.Prefix()})
-	return removedOf(history.DeleteResultPage{DeleteResult: d}), err
+	out := Removed{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
+	if d.Withdrawn != nil {
+		out.Withdrawn = Withdrawn(*d.Withdrawn)
+	}
+	return out, err
 }
 
 // DeleteEnded deletes the instances that have ended and match the filter, with their descendants,

@@ -245,7 +245,8 @@ const (
 // DeleteOptions are the options of [Instances.Delete]. The zero value deletes instances that have
 // ended, with their children.
 type DeleteOptions struct {
-	// Force deletes instances that have not ended.
+	// Force deletes instances that have not ended. It terminates them first, if an orchestrator
+	// does that within some seconds.
 	Force bool
 	// Alone deletes nothing if one of the instances has a child that is not named.
 	Alone bool
@@ -271,6 +272,22 @@ type Removed struct {
 	Values     int64 `json:"values"`
 	// Skipped counts instances that matched the filter and were left alone.
 	Skipped int64 `json:"skipped,omitempty"`
+	// Withdrawn counts what [Instances.Delete] has withdrawn before, with [DeleteOptions.Force].
+	Withdrawn Withdrawn `json:"withdrawn,omitzero"`
+}
+
+// Withdrawn counts what a deletion by force has withdrawn.
+type Withdrawn struct {
+	// Instances were terminated before they were deleted. That has withdrawn so many activity Tasks
+	// and Timers.
+	Instances int64 `json:"instances"`
+	Tasks     int64 `json:"tasks"`
+	Timers    int64 `json:"timers"`
+	// NotEnded counts the instances that did not end in time, and were deleted as they were: what
+	// they have sent is not withdrawn. Uncounted counts those of which the tasks and timers could
+	// not be counted in time.
+	NotEnded  int64 `json:"not_ended,omitempty"`
+	Uncounted int64 `json:"uncounted,omitempty"`
 }
 
 // Add adds the counts of another removal.
@@ -280,4 +297,9 @@ func (r *Removed) Add(x Removed) {
 	r.Events += x.Events
 	r.Values += x.Values
 	r.Skipped += x.Skipped
+	r.Withdrawn.Instances += x.Withdrawn.Instances
+	r.Withdrawn.Tasks += x.Withdrawn.Tasks
+	r.Withdrawn.Timers += x.Withdrawn.Timers
+	r.Withdrawn.NotEnded += x.Withdrawn.NotEnded
+	r.Withdrawn.Uncounted += x.Withdrawn.Uncounted
 }

@@ -170,7 +170,7 @@ func decodeContent(verb Verb, tokens []string, h Header, body []byte) (Content, 
 	case VerbControl:
 		switch how := How(name); how {
 		case Cancel, Terminate, Suspend, Resume:
-			c := &Control{How: how, Reason: decodeReason(body)}
+			c := &Control{How: how, Reason: decodeReason(body), Incarnation: h.get(HeaderIncarnation)}
 			if v := h.get(HeaderParent); v != "" {
 				if c.Parent, err = decodeParent(v); err != nil {
 					return nil, err

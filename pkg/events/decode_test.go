@@ -248,6 +248,18 @@ func TestClientsHaveNoChildren(t *testing.T) {
 	}
 }
 
+// Only the services may terminate one incarnation for its deletion, which drops starts that it has
+// taken.
+func TestClientsDeleteNoIncarnation(t *testing.T) {
+	h := header(events.HeaderIncarnation, "ab12", events.HeaderMsgID, "m")
+	for verb, want := range map[string]string{"control": "", "internal_control": "ab12"} {
+		m := mustDecode(t, "rondo."+verb+".terminate.pack-9", h, "")
+		if got := m.Content.(*events.Control).Incarnation; got != want {
+			t.Errorf("%s is for incarnation %q, want %q", verb, got, want)
+		}
+	}
+}
+
 // Work and timers name their incarnation in the subject, so that a withdrawal reaches nothing of
 // the next one.
 func TestIncarnationsHaveSubjectsOfTheirOwn(t *testing.T) {

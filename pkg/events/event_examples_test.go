@@ -72,7 +72,7 @@ var eventExamples = []eventExample{
 	{"minimal", &events.Failed{Error: shortError()}},
 	{"full", &events.Cancelled{Reason: "out of stock", Output: payload(`{"refunded":true}`), Error: fullError()}},
 	{"minimal", &events.Cancelled{}},
-	{"full", &events.Terminated{Reason: "replaced", Message: "control-1", Age: 1500}},
+	{"full", &events.Terminated{Reason: "replaced", Message: "control-1", Age: 1500, Deletion: true}},
 	{"minimal", &events.Terminated{}},
 	{"full", &events.ContinuedAsNew{Name: "fulfil", Version: "1.5.0", Input: payload(`{"page":2}`)}},
 	{"minimal", &events.ContinuedAsNew{Name: "fulfil"}},

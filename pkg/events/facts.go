@@ -211,6 +211,9 @@ type Terminated struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Age     int64  `json:"age,omitempty"`
+	// Deletion means that the instance is about to be deleted, so that the starts whose messages it
+	// has not read do not start it again.
+	Deletion bool `json:"deletion,omitempty"`
 }
 
 // ContinuedAsNew ends an execution; the next one starts with fresh history.

@@ -205,6 +205,9 @@ type Control struct {
 	// Parent is set when a parent gives its child up: an instance that is not that child has
 	// nothing to do with it.
 	Parent *Parent
+	// Incarnation is set when an orchestrator terminates an instance that it is about to delete:
+	// that incarnation of it, and no other one. It counts only if the message is internal.
+	Incarnation string
 }
 
 // Wake asks to look at an instance again: its timers may be due, its code may not have run yet.

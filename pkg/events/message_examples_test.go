@@ -66,7 +66,8 @@ var messageExamples = []messageExample{
 	{"internal", internal(&events.MailboxMessage{Mailbox: "orders", Data: payload(`{"order":8}`)})},
 
 	{"full", internal(&events.Control{How: events.Cancel, Reason: "out of stock",
-		Parent: &events.Parent{Instance: "order-7", Incarnation: "ab12", Execution: 1, Event: 4}})},
+		Parent:      &events.Parent{Instance: "order-7", Incarnation: "ab12", Execution: 1, Event: 4},
+		Incarnation: "cd34"})},
 	{"minimal", say(&events.Control{How: events.Suspend})},
 	{"quoted", say(&events.Control{How: events.Terminate, Reason: `"no"`})},
 

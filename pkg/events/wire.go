@@ -110,11 +110,13 @@ func (h Header) set(key, value string) {
 
 // ofClients leaves out what only the services may say.
 func (h Header) ofClients() Header {
-	if _, says := h[HeaderParent]; !says {
+	_, parent := h[HeaderParent]
+	if _, incarnation := h[HeaderIncarnation]; !parent && !incarnation {
 		return h
 	}
 	h = maps.Clone(h)
 	delete(h, HeaderParent)
+	delete(h, HeaderIncarnation)
 	return h
 }
 
@@ -194,6 +196,7 @@ func Encode(prefix string, m Message) (Wire, error) {
 		if c.Parent != nil {
 			w.Header.set(HeaderParent, encodeParent(*c.Parent))
 		}
+		w.Header.set(HeaderIncarnation, c.Incarnation)
 	case *Wake:
 		to(VerbWake, EncodeToken(c.Reason))
 	case *TaskBegun:

@@ -89,6 +89,13 @@ type Remover interface {
 	Tidy(ctx context.Context) (more bool, err error)
 }
 
+// Families is what a caller needs that ends instances before it deletes them.
+type Families interface {
+	// Family gives the instances that Delete would remove, parents before their children, or the
+	// error with which Delete would refuse. It changes and locks nothing.
+	Family(ctx context.Context, instances []string, how Deletion) ([]Node, error)
+}
+
 // Filter says which instances are meant. All that is set must hold.
 type Filter struct {
 	IDs      []string

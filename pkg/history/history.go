@@ -69,6 +69,7 @@ type Store interface {
 	Reader
 	Bounded
 	Remover
+	Families
 	Audit
 	io.Closer
 

@@ -313,8 +313,12 @@ func (r *recorder) sendItself(id string, like events.Message, c events.Content) 
 // ended.
 func (r *recorder) startOnceMore() { r.startWith(r.ledger.mail.unreadMessages()) }
 
-// startWith sends the starts again that have brought these messages.
+// startWith sends the starts again that have brought these messages. Nothing begins an instance
+// again that is about to be deleted.
 func (r *recorder) startWith(unread []message) {
+	if r.ledger.outcome.deletion {
+		return
+	}
 	for _, m := range unread {
 		if m.restart == nil {
 			continue

@@ -226,6 +226,9 @@ func (in *receiver) takeControl(d Delivery, c *events.Control) Receipt {
 	if p := in.ledger.info.Parent; c.Parent != nil && (p == nil || *p != *c.Parent) {
 		return ignored(IDTaken, "it is for another instance of this id")
 	}
+	if r, other := in.otherIncarnation(c); other {
+		return r
+	}
 	switch {
 	case c.How == events.Cancel && in.ledger.cancel != nil:
 		return ignored(NoChange, "it is being cancelled already")
@@ -241,13 +244,26 @@ func (in *receiver) takeControl(d Delivery, c *events.Control) Receipt {
 	case events.Cancel:
 		in.happen(&events.CancelRequested{Reason: c.Reason, Message: m.ID, Age: age})
 	case events.Terminate:
-		in.happen(&events.Terminated{Reason: c.Reason, Message: m.ID, Age: age})
+		in.happen(terminated(c, m.ID, age))
 	case events.Suspend:
 		in.happen(&events.Suspended{Reason: c.Reason, Message: m.ID, Age: age})
 	case events.Resume:
 		in.happen(&events.Resumed{Reason: c.Reason, Message: m.ID, Age: age})
 	}
 	return taken
+}
+
+// otherIncarnation answers a control that is for an incarnation that was to be deleted, if this is
+// another one.
+func (in *receiver) otherIncarnation(c *events.Control) (Receipt, bool) {
+	if c.Incarnation == "" || c.Incarnation == in.current().Incarnation {
+		return Receipt{}, false
+	}
+	return ignored(OtherIncarnation, "it is for an earlier instance of this id"), true
+}
+
+func terminated(c *events.Control, message string, age int64) *events.Terminated {
+	return &events.Terminated{Reason: c.Reason, Message: message, Age: age, Deletion: c.Incarnation != ""}
 }
 
 // ---- Answers from the services.
@@ -336,7 +352,7 @@ func (in *receiver) unknownInstance(d Delivery) Receipt {
 	detail := "there is no instance " + quote(in.id)
 	_, isMailboxMessage := d.Message.Content.(*events.MailboxMessage)
 	if c, ok := d.Message.Content.(*events.Control); !isMailboxMessage &&
-		(!ok || c.How == events.Suspend || c.How == events.Resume) {
+		(!ok || c.How == events.Suspend || c.How == events.Resume || c.Incarnation != "") {
 		return ignored(UnknownInstance, detail)
 	}
 	patience := in.config.UnknownFor
@@ -402,7 +418,10 @@ func (in *receiver) turnAway(inbox []Delivery, why Receipt) {
 		case why.Reason == NotKnownHere && in.startsHere(d):
 			r = in.take(d) // which needs other code, or none
 		case isControl && c.How == events.Terminate:
-			r = in.endBlind(&events.Terminated{Reason: c.Reason, Message: d.Message.ID, Age: in.age(d)})
+			var other bool
+			if r, other = in.otherIncarnation(c); !other {
+				r = in.endBlind(terminated(c, d.Message.ID, in.age(d)))
+			}
 		case in.config.overAttempts(d):
 			r, _ = in.poison(d)
 		}

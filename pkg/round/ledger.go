@@ -64,10 +64,11 @@ type origin struct {
 
 // outcome is how an execution ended. The zero value stands for one that runs.
 type outcome struct {
-	kind   events.Kind
-	output codec.Payload
-	err    *failure.Error
-	at     time.Time
+	kind     events.Kind
+	output   codec.Payload
+	err      *failure.Error
+	at       time.Time
+	deletion bool // the instance was terminated because it is about to be deleted
 }
 
 // outcomeOf reads the outcome from the event that ends the execution.
@@ -85,6 +86,7 @@ func outcomeOf(e events.Event) outcome {
 	case *events.Terminated:
 		o.err = &failure.Error{Kind: failure.Terminated, Message: because("terminated", f.Reason),
 			NonRetryable: true}
+		o.deletion = f.Deletion
 	default:
 	}
 	return o

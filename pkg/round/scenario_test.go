@@ -314,7 +314,8 @@ func (p *play) history() string {
 //	step NUMBER [RESULT]     step-fail NUMBER MESSAGE
 //
 // followed by settings like id=m7 version=1.0.0 execution=1 incarnation=x attempts=11 age=2m
-// sent=-5s moment=60s with=mailbox:data,mailbox:data. A moment counts from the beginning.
+// sent=-5s moment=60s with=mailbox:data,mailbox:data. A moment counts from the beginning. A control
+// with deletes=this, or deletes=other, is for an incarnation that is to be deleted.
 func (p *play) inbox(s *stage, input string) []round.Delivery {
 	var inbox []round.Delivery
 	for i, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -382,7 +383,11 @@ func (p *play) content(s *stage, l line) events.Content {
 	case "mailbox":
 		return &events.MailboxMessage{Mailbox: l.name, Data: l.data}
 	case "cancel", "terminate", "suspend", "resume":
-		return &events.Control{How: events.How(l.verb), Reason: strings.TrimSpace(l.name + " " + string(l.data))}
+		c := &events.Control{How: events.How(l.verb), Reason: strings.TrimSpace(l.name + " " + string(l.data))}
+		if l.settings["deletes"] != "" { // this incarnation, or another one
+			c.Incarnation = strings.Replace(l.settings["deletes"], "this", s.known.Row.Incarnation, 1)
+		}
+		return c
 	case "wake":
 		return &events.Wake{Reason: "test"}
 	case "step", "step-fail":

@@ -180,6 +180,8 @@ func (s *remover) remove(how history.Deletion, ids ...string) history.DeleteResu
 // afterwards.
 func (s *remover) keeps(how history.Deletion, why error, ids []string, all ...*Actor) {
 	s.Helper()
+	_, err := s.Family(s.ctx(), ids, how)
+	s.fails(fmt.Sprintf("family of %q", ids), err, why)
 	d, err := s.Delete(s.ctx(), ids, how)
 	s.fails(fmt.Sprintf("delete %q", ids), err, why)
 	s.equal("what was deleted", d, history.DeleteResult{})

@@ -1,6 +1,7 @@
 package historytest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -136,6 +137,15 @@ func testDeleteHierarchy(t *testing.T, db *Database) {
 	}
 	want := counts(family...)
 	want.Values = 2
+	node := func(depth int, a *Actor, parent string) history.Node {
+		return history.Node{Instance: a.ID, Parent: parent, Name: a.Row.Name, Status: round.Completed, Depth: depth}
+	}
+	nodes := must[[]history.Node](s, "family")(s.Family(s.ctx(), []string{"root", "root"}, history.Deletion{}))
+	slices.SortStableFunc(nodes, func(x, y history.Node) int {
+		return cmp.Or(x.Depth-y.Depth, strings.Compare(x.Instance, y.Instance))
+	})
+	s.equal("the family", nodes, []history.Node{node(0, root[0], ""), node(1, brother, "root"), node(1, child, "root"),
+		node(2, grandchild, "child"), node(3, great, "grandchild")})
 	s.equal("deleted", s.remove(history.Deletion{}, "root"), want)
 	s.gone(actorIDs(family...)...)
 	s.same(root[1])

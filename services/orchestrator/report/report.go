@@ -19,6 +19,7 @@ import (
 // Broker is the part of the broker that a Reporter needs.
 type Broker interface {
 	query.Broker
+	broker.Publisher
 	Backlogs
 	Prefix() string
 	Flaws() []broker.Flaw
@@ -77,7 +78,7 @@ func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
 		query.Options{ID: r.config.ID, Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
-			Await: c.Await, CheckStart: c.CheckStart, Pending: b, Prefix: b.Prefix()})
+			Await: c.Await, CheckStart: c.CheckStart, Pending: b, Publisher: b, Prefix: b.Prefix()})
 	if err != nil {
 		return nil, err
 	}

@@ -170,19 +170,43 @@ func (d dialect) hasParent(ctx context.Context, db sqlrow.DB, m member, family m
 	return err == nil, err
 }
 
+// Family implements [history.Families].
+func (a *Admin) Family(ctx context.Context, instances []string, how history.Deletion) (nodes []history.Node,
+	err error) {
+	defer a.observer.Begin("family").End(&err)
+	instances = slices.Compact(slices.Sorted(slices.Values(instances)))
+	err = a.Read(ctx, "read what a deletion would remove", func(db sqlrow.DB) error {
+		family, err := a.family(ctx, db, instances)
+		if err != nil {
+			return err
+		}
+		nodes = nodesOf(family)
+		return a.mayDelete(ctx, db, instances, family, how)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return nodes, nil
+}
+
+func nodesOf(family []member) []history.Node {
+	nodes := make([]history.Node, 0, len(family))
+	for _, m := range family {
+		nodes = append(nodes, history.Node{Instance: m.instance, Parent: m.parent, Name: m.name, Status: m.status,
+			Depth: m.depth})
+	}
+	return nodes
+}
+
 // Tree implements [history.Reader].
 func (a *Admin) Tree(ctx context.Context, instance string) (tree []history.Node, err error) {
 	defer a.observer.Begin("tree").End(&err)
 	err = a.Read(ctx, "read a tree", func(db sqlrow.DB) error {
-		tree = nil
 		family, err := a.family(ctx, db, []string{instance})
 		if err == nil && len(family) == 0 {
 			err = fmt.Errorf("instance %q: %w", instance, history.ErrNoInstance)
 		}
-		for _, m := range family {
-			tree = append(tree, history.Node{Instance: m.instance, Parent: m.parent, Name: m.name, Status: m.status,
-				Depth: m.depth})
-		}
+		tree = nodesOf(family)
 		return err
 	})
 	return tree, err
