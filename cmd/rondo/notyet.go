@@ -24,11 +24,16 @@ func (e notYet) Error() string { return e.err.Error() + " yet: " + e.why }
 func (e notYet) Unwrap() error { return e.err }
 
 // notTakenUp explains a missing instance: no orchestrator has its code, its first round does not
-// end, or its start is quarantined.
+// end, its start is quarantined, or it waits in NATS.
 func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
+	return c.notTakenUpOf(ctx, id, c.pendingOf(ctx, id), err)
+}
+
+// notTakenUpOf is notTakenUp for known pending starts.
+func (c *cli) notTakenUpOf(ctx context.Context, id string, starts []client.PendingStart, err error) error {
 	all, e := c.client.System().Processes(ctx)
 	if e != nil {
-		return err
+		all = nil
 	}
 	if why := longRound(all, id, c.now()); why != "" {
 		return notYet{err, why, longRoundHint}
@@ -43,6 +48,9 @@ func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
 					cmp.Or(u.Detail, u.Reason)), c.waitsForCodeHint(id)}
 			}
 		}
+	}
+	if len(starts) > 0 {
+		return c.waitsInNATS(err, starts[0])
 	}
 	return err
 }
