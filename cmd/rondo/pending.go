@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// This file lists and shows the starts that wait in NATS: the database does not have their instances.
+// This file lists, shows and withdraws the starts that wait in NATS: the database does not have
+// their instances.
 
 // pendingStatus is the status of a start whose instance the database does not have.
 const pendingStatus = "pending"
@@ -141,11 +143,37 @@ func (c lookCommands) showPending(ctx context.Context, id string, missing error)
 	return missing
 }
 
+// withdrawn is the outcome of delete for an instance of which only starts are there, as JSON.
+type withdrawn struct {
+	Instance string `json:"instance"`
+	Starts   int    `json:"withdrawn"`
+}
+
+// withdraw is delete for an instance that the database does not have: it removes the starts of the
+// instance that wait in NATS. If there are none, it explains the error of the deletion.
+func (c removeCommands) withdraw(ctx context.Context, id string, missing error) error {
+	n, err := c.client.Instances().Withdraw(ctx, id)
+	switch {
+	case errors.Is(err, client.ErrNoInstance), errors.Is(err, broker.ErrNoResponders): // older ones cannot
+		return c.notTakenUp(ctx, id, missing)
+	case err != nil:
+		return err
+	case n == 1:
+		return c.done(withdrawn{id, n}, "%s: the start was withdrawn", id)
+	}
+	return c.done(withdrawn{id, n}, "%s: %d starts were withdrawn", id, n)
+}
+
+// withdrawHint names the command that withdraws the starts of an instance.
+func withdrawHint(id string) string {
+	return "`rondo delete " + positional(id) + "` withdraws the start"
+}
+
 // waitsInNATS explains a missing instance by its first pending start.
 func (c *cli) waitsInNATS(err error, s client.PendingStart) error {
 	if s.Why == client.PendingScheduled {
-		return notYet{err, "its start is " + pendingText(s, c.now()), "NATS keeps the start until its time"}
+		return notYet{err, "its start is " + pendingText(s, c.now()), withdrawHint(s.Instance)}
 	}
 	return notYet{err, fmt.Sprintf("its start has waited for %s", span(c.now().Sub(s.StoredAt))),
-		"`rondo doctor` tells what the orchestrators lack"}
+		"`rondo doctor` tells what the orchestrators lack; " + withdrawHint(s.Instance)}
 }

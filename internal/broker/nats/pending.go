@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -88,6 +89,7 @@ func tokenOrAny(word string) string {
 type startBatch struct {
 	place  startPlace
 	starts []broker.PendingStart
+	under  []string // the subjects under which they are stored
 	bytes  int
 	next   uint64 // the next sequence number
 	end    bool   // there are no more
@@ -169,6 +171,67 @@ func (p *pendingStarts) add(b *startBatch, f *found, h nats.Header) {
 	b.next = f.Sequence + 1
 	s := p.startOf(b.place.stream, f, events.Header(h))
 	b.starts, b.bytes = append(b.starts, s), b.bytes+s.Size()
+	b.under = append(b.under, f.Subject)
+}
+
+// withdrawTries is how often WithdrawStart looks for a start, until it finds none. A start moves on
+// three times.
+const withdrawTries = 5
+
+// WithdrawStart implements [broker.PendingStarts].
+func (p *pendingStarts) WithdrawStart(ctx context.Context, s broker.PendingStart) error {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	words := strings.Split(strings.TrimPrefix(s.Subject, p.subject("")), ".")
+	if len(words) != 3 {
+		return fmt.Errorf("nats: withdraw %s: %w", s.Subject, errNoStream)
+	}
+	for range withdrawTries {
+		found := false
+		for _, at := range p.places(words[1], words[2]) {
+			is, err := p.remove(ctx, at, s.Key)
+			if err != nil {
+				return problem("withdraw "+s.Subject, err)
+			}
+			found = found || is
+		}
+		if !found {
+			return nil
+		}
+	}
+	return fmt.Errorf("nats: withdraw %s: other processes keep storing it", s.Subject)
+}
+
+// remove removes the start with a key from a place, up to its sequence number, and reports whether
+// it was there.
+func (p *pendingStarts) remove(ctx context.Context, at startPlace, key string) (is bool, err error) {
+	var under string
+	var last uint64
+	for b := (startBatch{}); !b.end; {
+		err := p.denied.during(ctx, func(ctx context.Context) (err error) {
+			b, err = p.batch(ctx, at, b.next, maxStarts)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		for i, s := range b.starts {
+			if s.Key == key {
+				under, last = b.under[i], s.Sequence
+			}
+		}
+	}
+	if last == 0 {
+		return false, nil
+	}
+	st, _, err := p.streamOf(under)
+	if at.stream == p.names.later {
+		st, err = p.laterStream()
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, st.Purge(ctx, jetstream.WithPurgeSubject(under), jetstream.WithPurgeSequence(last+1))
 }
 
 // startOf makes a start of a stored message: see [conn.delivery].
