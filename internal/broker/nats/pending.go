@@ -25,9 +25,6 @@ const (
 	// maxStarts and maxStartBytes bound the starts read at once: a start has its input.
 	maxStarts     = 256
 	maxStartBytes = 1 << 20
-
-	// numPending counts, in an answer of NATS to a request for a batch, the messages behind it.
-	numPending = "Nats-Num-Pending"
 )
 
 // startPlace is where starts are stored: a stream, and the filter for their subjects.
@@ -49,9 +46,7 @@ func (p *pendingStarts) places(name, instance string) []startPlace {
 		later(dueVerb, internal), inbox(dueMark + client), inbox(dueMark + internal)}
 }
 
-// PendingStarts implements [broker.PendingStarts]. One request reads the starts of a place; for
-// messages whose headers may be forged, and for those that a replica may not have yet, it asks the
-// leader of the stream one by one.
+// PendingStarts implements [broker.PendingStarts].
 func (p *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter, from broker.StartCursor,
 	limit int) (page broker.StartPage, err error) {
 	ctx, cancel := p.bounded(ctx)
@@ -95,59 +90,22 @@ type startBatch struct {
 	end    bool   // there are no more
 }
 
-// batch reads starts of a place, from a sequence number on.
+// batch reads starts of a place, from a sequence number on: one by one, and from the leader of the
+// stream. For a request for several messages, NATS counts all that match the filter, which takes
+// longer the more there are; another replica may not have the newest ones, and headers of stored
+// messages can forge its answer.
 func (p *pendingStarts) batch(ctx context.Context, at startPlace, from uint64, limit int) (b startBatch, err error) {
-	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
-	if err != nil {
-		return b, err
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
-	_ = sub.SetPendingLimits(-1, -1)
-	b = startBatch{place: at, next: max(from, 1)}
 	filter, err := json.Marshal(at.filter)
 	if err != nil {
 		return b, err
 	}
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%s,"batch":%d,"max_bytes":%d}`, b.next, filter, limit,
-		maxStartBytes)
-	if err := p.nc.PublishRequest(p.api+"DIRECT.GET."+at.stream, sub.Subject, request); err != nil {
-		return b, err
-	}
-	for forged := 0; ; {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return b, err
-		}
-		if status := statusOf(m); status != "" {
-			if err := ignoreNotFound(status, m); err != nil {
-				return b, err
-			}
-			b.end = status == "404" || m.Header.Get(numPending) == "0"
-			break
-		}
-		if x, ok := storedIn(m); ok {
-			for _, name := range []string{nats.JSStream, nats.JSSequence, nats.JSSubject, nats.JSTimeStamp,
-				numPending, lastSequence} {
-				delete(m.Header, name)
-			}
-			p.add(&b, &found{Subject: x.subject, Sequence: x.place, Data: m.Data, Time: x.at}, m.Header)
-			continue
-		}
-		if forged++; forged > lookForged { // the next batch goes on
-			return b, nil
-		}
-		if _, err := p.ask(ctx, &b, filter); err != nil {
-			return b, err
-		}
-	}
-	// The responding replica may be a little behind.
-	for b.end && p.reader.replicas != 1 && len(b.starts) < limit && b.bytes < maxStartBytes {
+	b = startBatch{place: at, next: max(from, 1)}
+	for len(b.starts) < limit && b.bytes < maxStartBytes && !b.end {
 		more, err := p.ask(ctx, &b, filter)
-		if !more || err != nil {
+		if b.end = !more; err != nil {
 			return b, err
 		}
 	}
-	b.end = b.end && (p.reader.replicas == 1 || len(b.starts) < limit && b.bytes < maxStartBytes)
 	return b, nil
 }
 
