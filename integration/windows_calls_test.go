@@ -44,7 +44,8 @@ var otherCalls = map[string]string{
 	"Within": reads,
 
 	"Handle": serves, "HandleDiscovery": serves, "PutSchedule": serves, "DropSchedule": serves, "Delete": serves,
-	"Prune": serves,
+	"WithdrawStart": serves,
+	"Prune":         serves,
 
 	"OpenTaskQueue": "it makes a queue if there is none, and making it again changes nothing",
 	"Repair":        "it makes what is missing, and making it again changes nothing",

@@ -55,7 +55,7 @@ func (c messageCommands) deliver(ctx context.Context, command string, m events.M
 	case reason == round.NoChange, reason == round.HasEnded && controls:
 		said = fmt.Sprintf("%s: nothing is to be done: it is %s", m.Instance, r.Status)
 	case reason == round.UnknownInstance:
-		err := fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance)
+		err := c.notTakenUp(ctx, m.Instance, fmt.Errorf("instance %q: %w", m.Instance, client.ErrNoInstance))
 		if _, ok := m.Content.(*events.EventRaised); ok {
 			err = fmt.Errorf("%w, so the event was dropped", err)
 		}

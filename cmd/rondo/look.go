@@ -254,7 +254,7 @@ func (c lookCommands) show() *cobra.Command {
 func (c lookCommands) showOne(ctx context.Context, id string) error {
 	info, err := c.client.Instances().Get(ctx, id)
 	if errors.Is(err, client.ErrNoInstance) {
-		return c.notTakenUp(ctx, id, err)
+		return c.showPending(ctx, id, err)
 	}
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@
 //	start.go     start
 //	wait.go      wait
 //	send.go      raise, send, cancel, terminate, suspend, resume
-//	pending.go   list --status pending
+//	pending.go   list, show and delete, for starts that wait in NATS
 //	look.go      list, show, history, tree, watch
 //	held.go      which activity tasks no worker has, for show
 //	remove.go    delete, prune

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rondo-run/rondo/pkg/client"
-	"github.com/rondo-run/rondo/pkg/events"
 )
 
 // This file explains instances that the database does not have, or that do not change, by what the
@@ -24,42 +22,43 @@ func (e notYet) Error() string { return e.err.Error() + " yet: " + e.why }
 func (e notYet) Unwrap() error { return e.err }
 
 // notTakenUp explains a missing instance: no orchestrator has its code, its first round does not
-// end, or its start is quarantined.
+// end, its start is quarantined, or it waits in NATS.
 func (c *cli) notTakenUp(ctx context.Context, id string, err error) error {
+	return c.notTakenUpOf(ctx, id, c.pendingOf(ctx, id), err)
+}
+
+// notTakenUpOf is notTakenUp for known pending starts.
+func (c *cli) notTakenUpOf(ctx context.Context, id string, starts []client.PendingStart, err error) error {
 	all, e := c.client.System().Processes(ctx)
 	if e != nil {
-		return err
+		all = nil
 	}
 	if why := longRound(all, id, c.now()); why != "" {
 		return notYet{err, why, longRoundHint}
 	}
 	if why := quarantined(all, id, c.now()); why != "" {
-		return notYet{err, why, quarantineHint + "; " + c.purgeHint(id, "keeps NATS from redelivering the start")}
+		return notYet{err, why, quarantineHint + "; " + withdrawHint(id)}
 	}
 	for _, p := range all {
 		for _, u := range p.Unknown {
 			if u.Instance == id {
 				return notYet{err, fmt.Sprintf("its start has waited for %s, because %s", span(c.now().Sub(u.Since)),
-					cmp.Or(u.Detail, u.Reason)), c.waitsForCodeHint(id)}
+					cmp.Or(u.Detail, u.Reason)), waitsForCodeHint(id)}
 			}
 		}
+	}
+	if len(starts) > 0 {
+		return c.waitsInNATS(err, starts[0])
 	}
 	return err
 }
 
 // waitsForCodeHint tells what ends the wait of a start for code. NATS has the start, and the
-// database has no instance that control messages and deletions could be for.
-func (c *cli) waitsForCodeHint(id string) string {
+// database has no instance that control messages could be for.
+func waitsForCodeHint(id string) string {
 	return "deploy an orchestrator that has this code, or start it by another name. NATS keeps the start: " +
-		"cancel, terminate and delete do not take it back. " + c.purgeHint(id, "drops it") + "; an " +
-		"orchestrator with --fail-unregistered fails all such starts"
-}
-
-// purgeHint names the command that removes the messages for an instance from NATS, and its effect.
-func (c *cli) purgeHint(id, effect string) string {
-	prefix := c.settings.prefix
-	return fmt.Sprintf("`nats stream purge %s --subject %s` %s", strings.ToUpper(strings.ReplaceAll(prefix, "-", "_")),
-		argument(prefix+".p.*.*.*."+events.EncodeToken(id)), effect)
+		"cancel and terminate do not take it back. " + withdrawHint(id) + "; an orchestrator with " +
+		"--fail-unregistered fails all such starts"
 }
 
 // quarantineHint tells what quarantine means, and what to do.

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/process"
@@ -84,7 +81,7 @@ func TestQuarantinedMessagesAreNamed(t *testing.T) {
 	defer stop()
 	const has = `orchestrator "o-2" has had its start in quarantine since 2027-01-01T12:00:00Z \(\S+\): `
 	d.until(`instance "first": there is no such instance yet: `+has+`attempt 4 is in progress`+
-		".*--message-attempts.*`nats stream purge RONDO --subject 'rondo\\.p\\.\\*\\.\\*\\.\\*\\.first'` keeps NATS",
+		".*--message-attempts.*`rondo delete first` withdraws the start",
 		"show", "first")
 	d.until(`there is no such instance yet: `+has+`its turn has not come`, "show", "more-1")
 	const known = `orchestrator "o-2" has had 3 of its messages in quarantine since .*: their turn has not come`
@@ -117,38 +114,31 @@ func TestAStartThatMayBeLostIsNotClaimed(t *testing.T) {
 	}
 }
 
-// NATS keeps a start of an orchestration that no orchestrator has. The command that delete names
-// drops it: it does not run when the code is deployed later.
+// NATS keeps a start of an orchestration that no orchestrator has, and a delayed start. delete
+// withdraws them: they do not run when the code is deployed later.
 func TestAStartThatWaitsForCodeCanBeDropped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := deploy(t, dir, stuck(1))
-	const id = "order 7.b"
+	const id, later = "order 7.b", "order-later"
 	d.say("start", "misspelt", "1", "--id", id)
-	text := d.until(`start has waited`, "delete", "--force", id)
-	purge := regexp.MustCompile("`nats stream purge (\\S+) --subject '(\\S+)'`").FindStringSubmatch(text)
-	if purge == nil {
-		t.Fatalf("delete says %q", text)
+	d.say("start", "misspelt", "1", "--id", later, "--delay", "24h")
+	for _, x := range []string{id, later} {
+		d.until("`rondo delete '?"+x+"'?` withdraws the start", "show", x)
+		if code, text := d.say("list", "--status", "pending", "--prefix-of-id", x); code != succeeded ||
+			!strings.Contains(text, "misspelt") {
+			t.Errorf("list exits with %d and says %q", code, text)
+		}
+		if code, text := d.say("cancel", x); code == succeeded || !strings.Contains(text, "withdraws the start") {
+			t.Errorf("cancel exits with %d and says %q", code, text)
+		}
+		if code, text := d.say("delete", x); code != succeeded || text != x+": the start was withdrawn\n" {
+			t.Errorf("delete exits with %d and says %q", code, text)
+		}
+		d.until("there is no such instance", "delete", x)
 	}
-	n, err := nats.Connect(d.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	js, err := jetstream.New(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(t.Context(), purge[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(purge[2])); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("rondo.p.>")); err != nil ||
-		len(info.State.Subjects) != 0 {
-		t.Fatalf("after %q, there are %v (%v)", purge, info.State.Subjects, err)
+	if _, text := d.say("list", "--status", "pending"); text != "no start is pending\n" {
+		t.Errorf("list says %q", text)
 	}
 	d.stop()
 	misspelt := orchestration.Define[int, int]("misspelt")

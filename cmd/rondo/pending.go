@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// This file lists the starts that wait in NATS: the database does not have their instances.
+// This file lists, shows and withdraws the starts that wait in NATS: the database does not have
+// their instances.
 
 // pendingStatus is the status of a start whose instance the database does not have.
 const pendingStatus = "pending"
@@ -98,4 +102,78 @@ func pendingText(s client.PendingStart, now time.Time) string {
 		text += ", child of " + s.Parent
 	}
 	return text
+}
+
+// pendingOf returns the starts of an instance that wait in NATS. It returns none if they cannot be
+// read: they only explain why there is no instance.
+func (c *cli) pendingOf(ctx context.Context, id string) []client.PendingStart {
+	list, _ := c.client.Instances().PendingPage(ctx, client.PendingFilter{Instance: id}, client.Page{})
+	return list.Starts
+}
+
+// shownPending is an instance of which only starts are there, as JSON.
+type shownPending struct {
+	Instance string                `json:"instance"`
+	Status   string                `json:"status"`
+	Starts   []client.PendingStart `json:"starts"`
+	Notes    []string              `json:"notes"`
+}
+
+// showPending is [lookCommands.showOne] for an instance that the database does not have. It returns
+// the error that says so.
+func (c lookCommands) showPending(ctx context.Context, id string, missing error) error {
+	starts := c.pendingOf(ctx, id)
+	missing = c.notTakenUpOf(ctx, id, starts, missing)
+	why, ok := errors.AsType[notYet](missing)
+	if len(starts) == 0 || !ok {
+		return missing
+	}
+	if c.asJSON() {
+		err := c.json(shownPending{Instance: id, Status: pendingStatus, Starts: starts, Notes: []string{why.why}})
+		return cmp.Or(err, missing)
+	}
+	line := func(name, format string, args ...any) { c.row(14, name, format, args...) }
+	line("instance", "%s", id)
+	line("status", "%s", pendingStatus)
+	for _, s := range starts {
+		line("orchestration", "%s", codeOf(s))
+		line("stored", "%s (%s)", c.ago(s.StoredAt), stamp(s.StoredAt))
+		line("pending", "%s", pendingText(s, c.now()))
+	}
+	return missing
+}
+
+// withdrawn is the outcome of delete for an instance of which only starts are there, as JSON.
+type withdrawn struct {
+	Instance string `json:"instance"`
+	Starts   int    `json:"withdrawn"`
+}
+
+// withdraw is delete for an instance that the database does not have: it removes the starts of the
+// instance that wait in NATS. If there are none, it explains the error of the deletion.
+func (c removeCommands) withdraw(ctx context.Context, id string, missing error) error {
+	n, err := c.client.Instances().Withdraw(ctx, id)
+	switch {
+	case errors.Is(err, client.ErrNoInstance), errors.Is(err, broker.ErrNoResponders): // older ones cannot
+		return c.notTakenUp(ctx, id, missing)
+	case err != nil:
+		return err
+	case n == 1:
+		return c.done(withdrawn{id, n}, "%s: the start was withdrawn", id)
+	}
+	return c.done(withdrawn{id, n}, "%s: %d starts were withdrawn", id, n)
+}
+
+// withdrawHint names the command that withdraws the starts of an instance.
+func withdrawHint(id string) string {
+	return "`rondo delete " + positional(id) + "` withdraws the start"
+}
+
+// waitsInNATS explains a missing instance by its first pending start.
+func (c *cli) waitsInNATS(err error, s client.PendingStart) error {
+	if s.Why == client.PendingScheduled {
+		return notYet{err, "its start is " + pendingText(s, c.now()), withdrawHint(s.Instance)}
+	}
+	return notYet{err, fmt.Sprintf("its start has waited for %s", span(c.now().Sub(s.StoredAt))),
+		"`rondo doctor` tells what the orchestrators lack; " + withdrawHint(s.Instance)}
 }

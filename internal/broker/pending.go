@@ -19,6 +19,11 @@ type PendingStarts interface {
 	// have been received: the broker stores it for later, or has moved it to the inbox since
 	// another moment. A replica may answer, which may be a little behind.
 	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
+	// WithdrawStart removes a listed start, wherever it waits by now, with those of its subject
+	// that are stored before it in the same place. Starts of the subject that are stored after it
+	// stay. A missing start is not an error. A start that is in delivery may begin an instance all
+	// the same.
+	WithdrawStart(ctx context.Context, start PendingStart) error
 }
 
 // StartFilter selects starts. A start must match all fields that are set.

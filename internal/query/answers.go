@@ -60,7 +60,10 @@ func (a *answerer) methods() map[string]method {
 		all[MethodRecover] = func(ctx context.Context, _ Question) (any, error) { return a.o.Recover(ctx) }
 	}
 	for name, m := range map[string]method{MethodDelete: a.delete, MethodDeleteEnded: a.deleteEnded,
-		MethodPrune: a.prune, MethodPruneAll: a.pruneAll} {
+		MethodPrune: a.prune, MethodPruneAll: a.pruneAll, MethodWithdraw: a.withdraw} {
+		if name == MethodWithdraw && a.o.Pending == nil {
+			continue
+		}
 		if a.o.ReadOnly {
 			m = func(context.Context, Question) (any, error) { return nil, ErrReadOnly }
 		}
@@ -144,7 +147,7 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 func needsInstance(name string) bool {
 	switch name {
 	case MethodInstance, MethodExecutions, MethodEvents, MethodStats, MethodValues, MethodValue, MethodStatus,
-		MethodTree, MethodWaiting:
+		MethodTree, MethodWaiting, MethodWithdraw:
 		return true
 	}
 	return false

@@ -57,6 +57,8 @@ var known = []struct {
 	{"has_children", history.ErrHasChildren},
 	{"bad_cursor", history.ErrBadCursor},
 	{codeReadOnly, ErrReadOnly},
+	{"started", ErrStarted},
+	{"pending_child", ErrPendingChild},
 }
 
 // classes are the codes of the classes, for errors that have no better one.

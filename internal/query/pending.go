@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -66,7 +67,7 @@ func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
 		return nil, err
 	}
 	out := PendingList{Starts: []Pending{}}
-	want, bytes := q.page().Size(), 0
+	want, bytes, seen := q.page().Size(), 0, make(listed)
 	for range pendingReads {
 		page, err := a.pendingPage(ctx, f, from, min(want-len(out.Starts), pendingAtOnce))
 		if err != nil {
@@ -74,7 +75,7 @@ func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
 		}
 		for _, s := range page.Starts {
 			p, ok := a.pendingOf(s)
-			if !ok || !strings.HasPrefix(p.Instance, f.IDPrefix) {
+			if !ok || !strings.HasPrefix(p.Instance, f.IDPrefix) || seen.again(s) {
 				continue
 			}
 			n, err := size(p)
@@ -92,6 +93,18 @@ func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
 	}
 	out.Next = startCursor(from)
 	return out, nil
+}
+
+// listed has the starts that were listed, by subject and key: a start that moves meanwhile is found
+// twice.
+type listed map[[2]string]bool
+
+// again notes a start, and reports whether it was noted before.
+func (l listed) again(s broker.PendingStart) bool {
+	key := [2]string{s.Subject, s.Key}
+	is := l[key]
+	l[key] = true
+	return is
 }
 
 func (a *answerer) pendingPage(ctx context.Context, f PendingFilter, from broker.StartCursor,
@@ -133,6 +146,80 @@ func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, ok bool) {
 	}
 	p.StoredAt, p.Due = p.StoredAt.UTC(), p.Due.UTC()
 	return p, true
+}
+
+// The errors of a withdrawal.
+var (
+	// ErrStarted means that the database has the instance: before the withdrawal, or since then,
+	// because an orchestrator had the start already.
+	ErrStarted = errors.New("an orchestrator has taken its start; cancel, terminate or delete the instance")
+	// ErrPendingChild means that the start is that of a child, for which its parent would wait for
+	// ever.
+	ErrPendingChild = errors.New("its start is that of a child; cancel its parent")
+)
+
+// Withdrawn counts the starts of an instance that a withdrawal has removed.
+type Withdrawn struct {
+	Instance string `json:"instance"`
+	Starts   int    `json:"withdrawn"`
+}
+
+// withdraw removes the starts of an instance that the database does not have. It looks at the
+// database again afterwards, since an orchestrator may have had a start already.
+func (a *answerer) withdraw(ctx context.Context, q Question) (any, error) {
+	if err := a.notStarted(ctx, q.Instance); err != nil {
+		return nil, err
+	}
+	var starts []broker.PendingStart
+	seen := make(listed)
+	for from, more := (broker.StartCursor{}), true; more; {
+		page, err := a.pendingPage(ctx, PendingFilter{Instance: q.Instance}, from, pendingAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Starts {
+			p, ok := a.pendingOf(s)
+			if !ok || p.Instance != q.Instance || seen.again(s) {
+				continue
+			}
+			if p.Parent != "" {
+				return nil, fmt.Errorf("instance %q, child of %q: %w", p.Instance, p.Parent, ErrPendingChild)
+			}
+			s.Header, s.Body = nil, nil
+			starts = append(starts, s)
+		}
+		from, more = page.Next, page.More
+	}
+	if len(starts) == 0 {
+		return nil, fmt.Errorf("instance %q: %w", q.Instance, history.ErrNoInstance)
+	}
+	for _, s := range starts {
+		if err := a.o.Pending.WithdrawStart(ctx, s); err != nil {
+			return nil, &history.Error{Class: history.Retry, Op: "withdraw a start", Err: err}
+		}
+	}
+	if err := a.notStarted(ctx, q.Instance); err != nil {
+		return nil, err
+	}
+	return Withdrawn{Instance: q.Instance, Starts: len(starts)}, nil
+}
+
+// notStarted returns [ErrStarted] if the database has an instance.
+func (a *answerer) notStarted(ctx context.Context, instance string) error {
+	_, err := a.store.Instance(ctx, instance)
+	switch {
+	case err == nil:
+		return fmt.Errorf("instance %q: %w", instance, ErrStarted)
+	case errors.Is(err, history.ErrNoInstance):
+		return nil
+	}
+	return err
+}
+
+// Withdraw removes the starts of an instance that the database does not have from the broker.
+func (r *Reader) Withdraw(ctx context.Context, instance string) (w Withdrawn, err error) {
+	err = r.ask(ctx, MethodWithdraw, Question{Instance: instance}, &w)
+	return w, err
 }
 
 // pendingFilter reads the filter of a request. A start has few of the fields of an instance.

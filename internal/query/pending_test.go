@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
+	"github.com/rondo-run/rondo/pkg/history/historytest"
 )
 
 // shelf has the starts that a broker stores. Its sequence numbers are their indexes.
@@ -19,6 +21,8 @@ type shelf struct {
 	starts []broker.PendingStart
 	err    error
 	pages  int
+
+	withdrawn func() // called after a withdrawal
 }
 
 func (s *shelf) PendingStarts(_ context.Context, f broker.StartFilter, from broker.StartCursor,
@@ -66,6 +70,7 @@ func TestPendingByHand(t *testing.T) {
 	}
 	b.add("start", "fulfil", "order-7", with(events.HeaderVersion, "1.0.0"))
 	b.add("start", "fulfil", "later", delay(time.Hour))
+	b.starts = append(b.starts, b.starts[1]) // it has moved, and is found twice
 	b.add("start", "fulfil", "due", delay(time.Second))
 	b.add("internal_start", "ship", "order-7~1", with(events.HeaderParent, "1-2.l.order-7"))
 	b.add("start", "report", "nightly", with(query.HeaderEach, "true"))
@@ -167,5 +172,58 @@ func TestPendingErrors(t *testing.T) {
 	_, err = newSystem(t, query.Options{}).reader.Pending(t.Context(), query.PendingFilter{}, history.Page{})
 	if !errors.Is(err, broker.ErrNoResponders) {
 		t.Errorf("without a broker that lists them: got %v", err)
+	}
+}
+
+func (s *shelf) WithdrawStart(_ context.Context, p broker.PendingStart) error {
+	if s.err == nil {
+		s.starts = slices.DeleteFunc(s.starts, func(x broker.PendingStart) bool { return x.Key == p.Key })
+	}
+	if s.withdrawn != nil {
+		s.withdrawn()
+	}
+	return s.err
+}
+
+// TestWithdraw: it removes the starts of an instance that the database does not have, and tells if
+// an orchestrator was faster.
+func TestWithdraw(t *testing.T) {
+	var b shelf
+	s := newSystem(t, query.Options{Pending: &b})
+	withdraws := func(instance string, want int, wantErr error, wantLeft int) {
+		t.Helper()
+		w, err := s.reader.Withdraw(t.Context(), instance)
+		if !errors.Is(err, wantErr) || w.Starts != want || len(b.starts) != wantLeft {
+			t.Errorf("%s: withdrawn %d, %v, left %d", instance, w.Starts, err, len(b.starts))
+		}
+	}
+	parent := func(p *broker.PendingStart) { p.Header[events.HeaderParent] = []string{"1-2.l.parent"} }
+	b.add("start", "o", "i")
+	b.add("start", "p", "i")
+	b.starts = append(b.starts, b.starts[0]) // it has moved, and is found twice
+	b.add("start", "o", "i-2")
+	b.add("internal_start", "o", "child", parent)
+	b.add("internal_start", "o", "detached")
+	b.add("start", "o", "there")
+	a := historytest.NewActor("there")
+	s.commit(t, a.Start())
+
+	withdraws("i", 2, nil, 4)
+	withdraws("i", 0, history.ErrNoInstance, 4)
+	withdraws("child", 0, query.ErrPendingChild, 4)
+	withdraws("there", 0, query.ErrStarted, 4)
+	withdraws("detached", 1, nil, 3)
+	b.withdrawn = func() { s.commit(t, historytest.NewActor("i-2").Start()) }
+	withdraws("i-2", 0, query.ErrStarted, 2)
+	b.withdrawn, b.err = nil, errors.New("NATS does not answer")
+	if _, err := s.reader.Withdraw(t.Context(), "x"); history.ClassOf(err) != history.Retry {
+		t.Errorf("got %v of class %v", err, history.ClassOf(err))
+	}
+	if _, err := s.ask(t, query.MethodWithdraw, "{}"); err == nil || !strings.Contains(err.Error(), "which instance?") {
+		t.Errorf("got %v", err)
+	}
+	_, err := newSystem(t, query.Options{Pending: &b, ReadOnly: true}).reader.Withdraw(t.Context(), "i")
+	if !errors.Is(err, query.ErrReadOnly) {
+		t.Errorf("got %v", err)
 	}
 }

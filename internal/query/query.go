@@ -85,6 +85,7 @@ const (
 	MethodDeleteEnded = "delete-ended"
 	MethodPrune       = "prune"
 	MethodPruneAll    = "prune-all"
+	MethodWithdraw    = "withdraw"
 )
 
 // Broker is the part of the broker that requests and notifications need.
@@ -119,7 +120,7 @@ type Options struct {
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance. Such requests are not answered if it is nil.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
-	// Pending lists the starts that wait in the broker; nil: such requests are not answered.
+	// Pending has the starts that wait in the broker; nil: such requests are not answered.
 	Pending broker.PendingStarts
 	// Now returns the time; nil is time.Now.
 	Now func() time.Time

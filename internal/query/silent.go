@@ -48,7 +48,11 @@ type directed struct {
 func onlyReads(method string) bool { return !removes(method) && method != MethodRecover }
 
 func removes(method string) bool {
-	return method == MethodDelete || method == MethodDeleteEnded || method == MethodPrune || method == MethodPruneAll
+	switch method {
+	case MethodDelete, MethodDeleteEnded, MethodPrune, MethodPruneAll, MethodWithdraw:
+		return true
+	}
+	return false
 }
 
 type handler = func(context.Context, []byte) ([]byte, error)

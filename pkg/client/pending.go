@@ -73,6 +73,26 @@ func (x Instances) PendingPage(ctx context.Context, filter PendingFilter, page P
 	return PendingList{Starts: convert(list.Starts, pendingOf), Next: list.Next}, nil
 }
 
+// ErrStarted is the error of a withdrawal of a start that an orchestrator has taken: the database
+// has the instance.
+var ErrStarted = query.ErrStarted
+
+// ErrPendingChild is the error of a withdrawal of the start of a child: its parent would wait for
+// ever.
+var ErrPendingChild = query.ErrPendingChild
+
+// Withdraw removes the pending starts of an instance from NATS, and returns their number. It is for
+// an instance that the database does not have: otherwise the error is [ErrStarted], also if an
+// orchestrator has taken a start during the withdrawal. Without a pending start, it is
+// [ErrNoInstance].
+//
+// A start that NATS stores later is another one and stays. A start that an orchestrator has just
+// received may begin the instance after the withdrawal.
+func (x Instances) Withdraw(ctx context.Context, instance string) (int, error) {
+	w, err := query.NewReader(x.c.broker).Withdraw(ctx, instance)
+	return w.Starts, err
+}
+
 func pendingOf(p query.Pending) PendingStart {
 	return PendingStart{Instance: p.Instance, Orchestration: p.Name, Version: p.Version, Parent: p.Parent,
 		StoredAt: p.StoredAt, Why: PendingWhy(p.Why), Due: p.Due}

@@ -51,6 +51,23 @@ func (c *pendingStarts) StartDue(ctx context.Context, instance string, before, m
 	return due, err
 }
 
+// WithdrawStart implements broker.PendingStarts.
+func (c *pendingStarts) WithdrawStart(ctx context.Context, s broker.PendingStart) error {
+	return c.do(ctx, "withdraw "+s.Subject, func() error {
+		for _, m := range c.b.starts(broker.StartFilter{}) {
+			switch is := strconv.FormatUint(m.number, 10) == s.Key && m.wire.Subject == s.Subject; {
+			case is && m.place == 0:
+				c.b.away(m)
+				delete(c.b.later, m.key)
+				c.b.change()
+			case is:
+				c.b.remove(m.place)
+			}
+		}
+		return nil
+	})
+}
+
 // starts lists the stored starts that match a filter, by their numbers. mu is held.
 func (b *Broker) starts(f broker.StartFilter) (list []*message) {
 	all := slices.Collect(maps.Values(b.later))

@@ -15,6 +15,8 @@ var pendingTests = []test{
 	{"starts are listed in pages, wherever they wait", Settings{}, pendingPages},
 	{"starts are listed by orchestration and instance", Settings{}, pendingFilter},
 	{"a start is listed until it is acknowledged", Settings{}, pendingMoves},
+	{"a withdrawn start does not come, and a newer one does", Settings{}, withdrawnStart},
+	{"a start is withdrawn wherever it has moved", Settings{}, withdrawnMoved},
 }
 
 // startOf returns a start of an orchestration, as clients or as instances publish it.
@@ -173,4 +175,64 @@ func pendingMoves(t *T) {
 	}
 	g.Hold.Ack()
 	t.pendingAre(b, "an acknowledged start", broker.StartFilter{})
+}
+
+// withdrawStart withdraws a listed start.
+func (t *T) withdrawStart(b Bus, s broker.PendingStart) {
+	t.Helper()
+	t.must(t.bounded(func(ctx context.Context) error { return b.WithdrawStart(ctx, s) }))
+}
+
+// withdrawnStart: starts of the same subject that are stored after the listed one stay, and so do
+// those of other instances, and other messages.
+func withdrawnStart(t *T) {
+	b, other := t.bus(), t.bus()
+	t.publish(b, startOf(b, "start", "o", "i", "old", 0), startOf(b, "start", "o", "j", "kept", 0),
+		startOf(b, "start", "p", "i", "kept-too", 0), event(b, "i", "event"))
+	old := t.pendingAre(other, "an old start", broker.StartFilter{Instance: "i", Name: "o"}, "start.o.i")[0]
+	t.publish(b, startOf(b, "start", "o", "i", "newer", 0))
+	for range 2 { // again, as after a lost answer
+		t.withdrawStart(other, old)
+	}
+	t.pendingAre(other, "the others", broker.StartFilter{}, "start.o.i", "start.o.j", "start.p.i")
+	r := t.receive(b)
+	var got []string
+	for _, g := range r.take(4) {
+		got = append(got, id(g.Delivery))
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"event", "kept", "kept-too", "newer"}) {
+		t.Errorf("%q came", got)
+	}
+	t.empty()
+}
+
+// withdrawnMoved: a start that was listed before it moved is withdrawn, and no later one.
+func withdrawnMoved(t *T) {
+	b := t.bus()
+	one := func(what, instance string) broker.PendingStart {
+		t.Helper()
+		return t.pendingAre(b, what, broker.StartFilter{Instance: instance}, "start.o."+instance)[0]
+	}
+	for _, instance := range []string{"i", "j", "k"} {
+		t.publish(b, startOf(b, "start", "o", instance, "first-"+instance, time.Hour))
+	}
+	first, replaced, stored := one("a delayed start", "i"), one("a delayed start", "j"), one("a delayed start", "k")
+	r := t.receive(b)
+	t.takenOver(b)
+	t.publish(b, startOf(b, "start", "o", "j", "second-j", 2*time.Hour))
+	t.takenOver(b)
+	t.publish(b, startOf(b, "start", "o", "k", "at-once", 0))
+	if g := r.next(); id(g.Delivery) != "at-once" {
+		t.Fatalf("%s came", id(g.Delivery))
+	}
+	for _, s := range []broker.PendingStart{first, replaced, stored} {
+		t.withdrawStart(b, s)
+	}
+	t.pendingAre(b, "a withdrawn start", broker.StartFilter{Instance: "i"})
+	if s := one("a start that has replaced the listed one", "j"); id(s.Delivery) != "second-j" {
+		t.Errorf("%s is left", id(s.Delivery))
+	}
+	if s := one("a start beside the withdrawn one", "k"); id(s.Delivery) != "at-once" {
+		t.Errorf("%s is left", id(s.Delivery))
+	}
 }

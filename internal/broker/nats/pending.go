@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -24,9 +25,6 @@ const (
 	// maxStarts and maxStartBytes bound the starts read at once: a start has its input.
 	maxStarts     = 256
 	maxStartBytes = 1 << 20
-
-	// numPending counts, in an answer of NATS to a request for a batch, the messages behind it.
-	numPending = "Nats-Num-Pending"
 )
 
 // startPlace is where starts are stored: a stream, and the filter for their subjects.
@@ -48,9 +46,7 @@ func (p *pendingStarts) places(name, instance string) []startPlace {
 		later(dueVerb, internal), inbox(dueMark + client), inbox(dueMark + internal)}
 }
 
-// PendingStarts implements [broker.PendingStarts]. One request reads the starts of a place; for
-// messages whose headers may be forged, and for those that a replica may not have yet, it asks the
-// leader of the stream one by one.
+// PendingStarts implements [broker.PendingStarts].
 func (p *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter, from broker.StartCursor,
 	limit int) (page broker.StartPage, err error) {
 	ctx, cancel := p.bounded(ctx)
@@ -111,64 +107,28 @@ func tokenOrAny(word string) string {
 type startBatch struct {
 	place  startPlace
 	starts []broker.PendingStart
+	under  []string // the subjects under which they are stored
 	bytes  int
 	next   uint64 // the next sequence number
 	end    bool   // there are no more
 }
 
-// batch reads starts of a place, from a sequence number on.
+// batch reads starts of a place, from a sequence number on: one by one, and from the leader of the
+// stream. For a request for several messages, NATS counts all that match the filter, which takes
+// longer the more there are; another replica may not have the newest ones, and headers of stored
+// messages can forge its answer.
 func (p *pendingStarts) batch(ctx context.Context, at startPlace, from uint64, limit int) (b startBatch, err error) {
-	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
-	if err != nil {
-		return b, err
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
-	_ = sub.SetPendingLimits(-1, -1)
-	b = startBatch{place: at, next: max(from, 1)}
 	filter, err := json.Marshal(at.filter)
 	if err != nil {
 		return b, err
 	}
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%s,"batch":%d,"max_bytes":%d}`, b.next, filter, limit,
-		maxStartBytes)
-	if err := p.nc.PublishRequest(p.api+"DIRECT.GET."+at.stream, sub.Subject, request); err != nil {
-		return b, err
-	}
-	for forged := 0; ; {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return b, err
-		}
-		if status := statusOf(m); status != "" {
-			if err := ignoreNotFound(status, m); err != nil {
-				return b, err
-			}
-			b.end = status == "404" || m.Header.Get(numPending) == "0"
-			break
-		}
-		if x, ok := storedIn(m); ok {
-			for _, name := range []string{nats.JSStream, nats.JSSequence, nats.JSSubject, nats.JSTimeStamp,
-				numPending, lastSequence} {
-				delete(m.Header, name)
-			}
-			p.add(&b, &found{Subject: x.subject, Sequence: x.place, Data: m.Data, Time: x.at}, m.Header)
-			continue
-		}
-		if forged++; forged > lookForged { // the next batch goes on
-			return b, nil
-		}
-		if _, err := p.ask(ctx, &b, filter); err != nil {
-			return b, err
-		}
-	}
-	// The responding replica may be a little behind.
-	for b.end && p.reader.replicas != 1 && len(b.starts) < limit && b.bytes < maxStartBytes {
+	b = startBatch{place: at, next: max(from, 1)}
+	for len(b.starts) < limit && b.bytes < maxStartBytes && !b.end {
 		more, err := p.ask(ctx, &b, filter)
-		if !more || err != nil {
+		if b.end = !more; err != nil {
 			return b, err
 		}
 	}
-	b.end = b.end && (p.reader.replicas == 1 || len(b.starts) < limit && b.bytes < maxStartBytes)
 	return b, nil
 }
 
@@ -192,6 +152,67 @@ func (p *pendingStarts) add(b *startBatch, f *found, h nats.Header) {
 	b.next = f.Sequence + 1
 	s := p.startOf(b.place.stream, f, events.Header(h))
 	b.starts, b.bytes = append(b.starts, s), b.bytes+s.Size()
+	b.under = append(b.under, f.Subject)
+}
+
+// withdrawTries is how often WithdrawStart looks for a start, until it finds none. A start moves on
+// three times.
+const withdrawTries = 5
+
+// WithdrawStart implements [broker.PendingStarts].
+func (p *pendingStarts) WithdrawStart(ctx context.Context, s broker.PendingStart) error {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	words := strings.Split(strings.TrimPrefix(s.Subject, p.subject("")), ".")
+	if len(words) != 3 {
+		return fmt.Errorf("nats: withdraw %s: %w", s.Subject, errNoStream)
+	}
+	for range withdrawTries {
+		found := false
+		for _, at := range p.places(words[1], words[2]) {
+			is, err := p.remove(ctx, at, s.Key)
+			if err != nil {
+				return problem("withdraw "+s.Subject, err)
+			}
+			found = found || is
+		}
+		if !found {
+			return nil
+		}
+	}
+	return fmt.Errorf("nats: withdraw %s: other processes keep storing it", s.Subject)
+}
+
+// remove removes the start with a key from a place, up to its sequence number, and reports whether
+// it was there.
+func (p *pendingStarts) remove(ctx context.Context, at startPlace, key string) (is bool, err error) {
+	var under string
+	var last uint64
+	for b := (startBatch{}); !b.end; {
+		err := p.denied.during(ctx, func(ctx context.Context) (err error) {
+			b, err = p.batch(ctx, at, b.next, maxStarts)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		for i, s := range b.starts {
+			if s.Key == key {
+				under, last = b.under[i], s.Sequence
+			}
+		}
+	}
+	if last == 0 {
+		return false, nil
+	}
+	st, _, err := p.streamOf(under)
+	if at.stream == p.names.later {
+		st, err = p.laterStream()
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, st.Purge(ctx, jetstream.WithPurgeSubject(under), jetstream.WithPurgeSequence(last+1))
 }
 
 // startOf makes a start of a stored message: see [conn.delivery].

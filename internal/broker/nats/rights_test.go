@@ -188,6 +188,13 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 		}
 		must(orchestrator.Delete(ctx, key))
 	}
+	must(client.Publish(ctx, events.Wire{Subject: "rondo.start.o.pending", NotBefore: time.Now().Add(time.Hour)}))
+	pending, err := orchestrator.PendingStarts(ctx, broker.StartFilter{Instance: "pending"}, broker.StartCursor{}, 10)
+	if must(err); len(pending.Starts) == 0 {
+		t.Errorf("an orchestrator sees the pending starts %+v", pending)
+	} else {
+		must(orchestrator.WithdrawStart(ctx, pending.Starts[0]))
+	}
 	must(orchestrator.Repair(ctx))
 	if owner, err := orchestrator.Acquire(ctx, "rondo.recovery", "o"); err != nil || owner != "o" {
 		// a lease for the recovery, which one orchestrator does
