@@ -158,8 +158,8 @@ var (
 	ErrPendingChild = errors.New("its start is that of a child; cancel its parent")
 )
 
-// Withdrawn counts the starts of an instance that a withdrawal has removed.
-type Withdrawn struct {
+// WithdrawnStarts counts the starts of an instance that a withdrawal has removed.
+type WithdrawnStarts struct {
 	Instance string `json:"instance"`
 	Starts   int    `json:"withdrawn"`
 }
@@ -201,7 +201,7 @@ func (a *answerer) withdraw(ctx context.Context, q Question) (any, error) {
 	if err := a.notStarted(ctx, q.Instance); err != nil {
 		return nil, err
 	}
-	return Withdrawn{Instance: q.Instance, Starts: len(starts)}, nil
+	return WithdrawnStarts{Instance: q.Instance, Starts: len(starts)}, nil
 }
 
 // notStarted returns [ErrStarted] if the database has an instance.
@@ -217,7 +217,7 @@ func (a *answerer) notStarted(ctx context.Context, instance string) error {
 }
 
 // Withdraw removes the starts of an instance that the database does not have from the broker.
-func (r *Reader) Withdraw(ctx context.Context, instance string) (w Withdrawn, err error) {
+func (r *Reader) Withdraw(ctx context.Context, instance string) (w WithdrawnStarts, err error) {
 	err = r.ask(ctx, MethodWithdraw, Question{Instance: instance}, &w)
 	return w, err
 }
