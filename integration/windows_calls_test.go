@@ -47,9 +47,10 @@ var otherCalls = map[string]string{
 	"WithdrawStart": serves,
 	"Prune":         serves,
 
-	"OpenTaskQueue": "it makes a queue if there is none, and making it again changes nothing",
-	"Repair":        "it makes what is missing, and making it again changes nothing",
-	"HealSchedules": "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
+	"OpenTaskQueue":      "it makes a queue if there is none, and making it again changes nothing",
+	"Repair":             "it makes what is missing, and making it again changes nothing",
+	"RedeliverAfterLeap": "the broker redelivers what is unacknowledged, which a process survives at any time",
+	"HealSchedules":      "it puts back what is missing, and is done every minute: see TestSchedulesHeal",
 	"SetIdentity": "a process that dies around it leaves a count that the next one sees: see " +
 		"TestEachDeathIsSurvived of package identity",
 	"InProgress": "a process that dies extends nothing: this is every window",

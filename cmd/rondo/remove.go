@@ -109,11 +109,11 @@ func (c removeCommands) removed(d client.Removed, what string) error {
 		skipped = "; some were left alone, because they have children that have not ended"
 	}
 	return c.done(d, "%s: %s, %s, %s%s%s", what, plural.Count(d.Instances, "instance"),
-		plural.Count(d.Executions, "execution"), plural.Count(d.Events, "event"), skipped, withdrawn(d.Withdrawn))
+		plural.Count(d.Executions, "execution"), plural.Count(d.Events, "event"), skipped, withdrawnText(d.Withdrawn))
 }
 
-// withdrawn describes what a deletion by force has withdrawn.
-func withdrawn(w client.Withdrawn) string {
+// withdrawnText describes what a deletion by force has withdrawn.
+func withdrawnText(w client.Withdrawn) string {
 	var b strings.Builder
 	if w.Instances > 0 {
 		fmt.Fprintf(&b, "\nterminated before: %s; withdrawn: %s, %s", plural.Count(w.Instances, "instance"),

@@ -559,6 +559,11 @@ type Repairer interface {
 	// Flaws lists the streams, consumers and buckets that are missing or damaged, as this process
 	// has seen them last, while it receives. Those that it may repair, it repairs soon.
 	Flaws() []Flaw
+	// RedeliverAfterLeap notes that the clock of the broker was ahead until a moment, and by how
+	// much. The broker would redeliver messages that it delivered meanwhile much too late. It soon
+	// redelivers all unacknowledged messages of the partitions of this process if the oldest one
+	// was stored before that moment; and tasks, if this process receives from partition 0.
+	RedeliverAfterLeap(until time.Time, by time.Duration)
 }
 
 // Flaw is damage of a stream, a consumer or a bucket.

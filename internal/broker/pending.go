@@ -15,15 +15,19 @@ type PendingStarts interface {
 	// so also while it is in delivery. A listing misses none that is stored during all of it. A
 	// start that moves meanwhile, because its time has come, may be listed twice.
 	PendingStarts(ctx context.Context, filter StartFilter, from StartCursor, limit int) (page StartPage, err error)
-	// StartDue reports whether a delayed start of an instance is due before a moment, and may not
-	// have been received: the broker stores it for later, or has moved it to the inbox since
-	// another moment. A replica may answer, which may be a little behind.
-	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
 	// WithdrawStart removes a listed start, wherever it waits by now, with those of its subject
 	// that are stored before it in the same place. Starts of the subject that are stored after it
 	// stay. A missing start is not an error. A start that is in delivery may begin an instance all
 	// the same.
 	WithdrawStart(ctx context.Context, start PendingStart) error
+}
+
+// DueStarts finds delayed starts whose time has come.
+type DueStarts interface {
+	// StartDue reports whether a delayed start of an instance is due before a moment, and may not
+	// have been received: the broker stores it for later, or has moved it to the inbox since
+	// another moment. A replica may answer, which may be a little behind.
+	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
 }
 
 // StartFilter selects starts. A start must match all fields that are set.

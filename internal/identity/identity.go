@@ -164,13 +164,28 @@ type Mismatch struct {
 	why      string
 }
 
-// Advice is what an operator can do.
+// Advice is what an operator can do, unless the database was restored.
 const Advice = "correct the address of the database, or the address, account or prefix of NATS; if the two " +
 	"shall be one system from now on, stop all orchestrators of both, and run `rondo migrate --adopt`"
 
-func (e *Mismatch) Error() string { return e.Problem() + "; " + Advice }
+// adviceRestored is what an operator can do if the database is older than what NATS has seen of it.
+const adviceRestored = "if it was restored, do what docs/operating.md says under \"After the database was " +
+	"restored\": stop all services, delete the streams and buckets of the messages in flight that it names, " +
+	"and run `rondo migrate --streams --adopt`; otherwise correct the address of the database or of NATS"
 
-// Problem is the error without [Advice].
+func (e *Mismatch) Error() string {
+	if e.Restored() {
+		return e.Problem() + "; " + adviceRestored
+	}
+	return e.Problem() + "; " + Advice
+}
+
+// Restored reports whether the database is older than what NATS has seen of it.
+func (e *Mismatch) Restored() bool { return e.why == whyOld }
+
+const whyOld = "the database is older than what NATS has seen of it; it was restored from a backup, or is a copy"
+
+// Problem is the error without advice.
 func (e *Mismatch) Problem() string {
 	return fmt.Sprintf("the database and NATS do not belong together: %s; %s", e.why, e.sides())
 }
@@ -237,8 +252,7 @@ func mismatch(d history.System, e *Entry) error {
 	case r == foreign:
 		return &Mismatch{d, e, "they are of different systems"}
 	case r == old:
-		return &Mismatch{d, e, "the database is older than what NATS has seen of it; it was restored from a backup, " +
-			"or is a copy"}
+		return &Mismatch{d, e, whyOld}
 	}
 	return nil
 }

@@ -151,7 +151,11 @@ func refuses(t *testing.T, d *database, b nats, says string) {
 	p := &process{d: d, b: b}
 	before := d.read()
 	err := p.watch(true).Join(t.Context())
-	if !IsMismatch(err) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), Advice) {
+	advice := Advice
+	if strings.Contains(says, "restored") {
+		advice = adviceRestored
+	}
+	if !IsMismatch(err) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), advice) {
 		t.Fatalf("joined with %v; want a mismatch that says %q", err, says)
 	}
 	if p.changed > 0 || d.read().ID != before.ID {

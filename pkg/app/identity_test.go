@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -10,9 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/identity"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/internal/pgtest"
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/cockroach"
 )
@@ -88,6 +92,42 @@ func TestAMistakenMigrationLeavesNothing(t *testing.T) {
 	migrates(t, "add --streams", "--nats", empty.URL(), "--database", other, "--adopt")
 	if _, err := os.Stat(other); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the database is there: %v", err)
+	}
+}
+
+// TestARestoredDatabaseIsNotAdoptedWithMessagesInFlight: NATS has messages that the instances of a
+// restored database have not sent. migrate names their streams.
+func TestARestoredDatabaseIsNotAdoptedWithMessagesInFlight(t *testing.T) {
+	t.Parallel()
+	s, database := server(t), filepath.Join(t.TempDir(), "one.db")
+	start(t, nil, with("orchestrator", "--nats", s.URL(), "--database", database)...).ready().end()
+	b := natstest.Connect(t, s, natsbroker.Config{Setup: natsbroker.Use})
+	value, err := b.Get(t.Context(), broker.KeySystem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e identity.Entry
+	if err := json.Unmarshal(value, &e); err != nil {
+		t.Fatal(err)
+	}
+	e.Beats, e.BeatAt = e.Beats+1000, e.BeatAt.Add(time.Hour)
+	if value, err = json.Marshal(e); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Put(t.Context(), broker.KeySystem, value, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.event.e.i"},
+		events.Wire{Subject: "rondo.task._.act.1-2.i"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{"the streams RONDO, RONDO_TASKS hold messages", "`nats stream rm RONDO -f`",
+		`"After the database was restored"`} {
+		migrates(t, says, "--nats", s.URL(), "--database", database, "--streams", "--adopt")
+	}
+	migrates(t, "docs/operating.md", "--nats", s.URL(), "--database", database, "--streams")
+	if still, err := b.Get(t.Context(), broker.KeySystem); string(still) != string(value) {
+		t.Errorf("NATS has %s, %v; want %s", still, err, value)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
@@ -139,6 +140,9 @@ func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, a
 	}
 	if adopt {
 		var now history.System
+		if err = refuseInFlight(ctx, store, b); err != nil {
+			return errors.Join(a.named(err), store.Close())
+		}
 		if now, err = identity.Adopt(ctx, store, b); err == nil {
 			at := a.Addresses()
 			fmt.Fprintf(a.config.Stdout, "%s and NATS at %s (prefix %s) are one system from now on, %s\n", at.Database,
@@ -150,6 +154,32 @@ func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, a
 		_, err = identity.New(identity.Config{Store: store, Broker: b, Log: a.log}).Step(ctx)
 	}
 	return errors.Join(a.named(err), store.Close())
+}
+
+// refuseInFlight returns an error if a database was restored, and NATS has messages that its
+// instances have not sent.
+func refuseInFlight(ctx context.Context, store history.Store, b *natsbroker.Bus) error {
+	e, err := identity.Read(ctx, b)
+	if err != nil {
+		return nil //nolint:nilerr // Adopt writes it anew
+	}
+	now, err := store.Identity(ctx)
+	if err != nil {
+		return err
+	}
+	mismatch, is := errors.AsType[*identity.Mismatch](identity.Compare(now, e))
+	if !is || !mismatch.Restored() {
+		return nil
+	}
+	streams, err := b.InFlight(ctx)
+	if err != nil || len(streams) == 0 {
+		return err
+	}
+	return fmt.Errorf("--adopt: the database is older than what NATS has seen of it, and the streams %s hold "+
+		"messages that its instances have not sent: workers would execute those tasks; stop all services, do "+
+		"what docs/operating.md says under \"After the database was restored\": `nats stream rm %s -f`; then "+
+		"migrate again with --streams --adopt", strings.Join(streams, ", "),
+		strings.Join(streams, " -f`, `nats stream rm "))
 }
 
 // named adds the addresses to the error that a database and NATS do not belong together; in dev,

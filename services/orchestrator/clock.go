@@ -36,6 +36,7 @@ type clock struct {
 	passed time.Time       // and the time of the process then
 	ahead  []time.Duration // of the others, then
 	known  map[string]time.Duration
+	leaps  []time.Duration // how far the others were ahead since they were right last; run has them
 }
 
 // clockConfig has the settings of the comparison.
@@ -50,6 +51,8 @@ type clockConfig struct {
 type otherClock struct {
 	name string
 	now  func(ctx context.Context) (time.Time, error)
+	// leapt is called when that clock was ahead, and is right again; nil: not needed.
+	leapt func(until time.Time, by time.Duration)
 }
 
 const (
@@ -66,7 +69,7 @@ const (
 func newClock(c clockConfig, log *slog.Logger) *clock {
 	return &clock{config: c, log: log, checks: signal.New(), right: make(chan struct{}),
 		wrong: errors.New("it was not compared yet"), ahead: make([]time.Duration, len(c.others)),
-		known: make(map[string]time.Duration)}
+		known: make(map[string]time.Duration), leaps: make([]time.Duration, len(c.others))}
 }
 
 // read returns the time once the clock is right. It fails when the context ends first.
@@ -190,6 +193,7 @@ func (c *clock) compare(ctx context.Context) {
 		c.mu.Lock()
 		c.ahead[i], c.known[other.name] = ahead, ahead
 		c.mu.Unlock()
+		c.seeLeap(i, -ahead, within)
 		if ahead.Abs()-within > c.config.most {
 			wrong = errors.Join(wrong, fmt.Errorf("the clock of this machine is %s that of %s, which is more than %v",
 				apart(ahead), other.name, c.config.most))
@@ -208,6 +212,20 @@ func (c *clock) compare(ctx context.Context) {
 	case c.wrong == nil && known == 0: // it stays as it was compared last
 	default:
 		c.trust(base, passed)
+	}
+}
+
+// seeLeap notes how far another clock is ahead of this one, and reports the end of a leap.
+func (c *clock) seeLeap(i int, by, within time.Duration) {
+	other := c.config.others[i]
+	switch {
+	case by-within > c.config.most:
+		c.leaps[i] = max(c.leaps[i], by)
+	case by+within >= -c.config.most && c.leaps[i] > 0:
+		if other.leapt != nil {
+			other.leapt(c.config.now(), c.leaps[i].Round(time.Second))
+		}
+		c.leaps[i] = 0
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -15,8 +16,9 @@ import (
 // clocksOf are three clocks that tests put wrong.
 type clocksOf struct {
 	mu             sync.Mutex
-	own, nats, sql time.Duration // ahead
-	away           bool          // the others do not answer
+	own, nats, sql time.Duration   // ahead
+	away           bool            // the others do not answer
+	leaps          []time.Duration // of NATS
 }
 
 func (c *clocksOf) set(change func()) {
@@ -40,6 +42,12 @@ func (c *clocksOf) clock() *clock {
 				return time.Time{}, errors.New("it is away")
 			}
 			return ahead(by), nil
+		}, func(until time.Time, by time.Duration) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if name == "nats" {
+				c.leaps = append(c.leaps, by)
+			}
 		}}
 	}
 	return newClock(clockConfig{now: func() time.Time { return ahead(&c.own) }, most: 10 * time.Second,
@@ -149,6 +157,39 @@ func TestClocksThatDiffer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTheBrokerHearsOfItsLeaps puts the clocks ahead and behind for a while. NATS is told of each
+// leap ahead of its own clock, once, when that is right again.
+func TestTheBrokerHearsOfItsLeaps(t *testing.T) {
+	inClock(t, func(t *testing.T, o *clocksOf, x *clock, reads func() time.Duration) {
+		for _, c := range []struct {
+			change func()
+			want   string
+		}{
+			{func() { o.nats = time.Hour }, "[1h0m0s]"},
+			{func() { o.nats = -time.Hour }, "[]"},
+			{func() { o.sql = time.Hour }, "[]"},
+			{func() { o.nats = 9 * time.Second }, "[]"},
+			{func() { o.nats = 24 * time.Hour }, "[24h0m0s]"},
+		} {
+			o.set(func() { c.change() })
+			<-time.After(2 * compareEvery)
+			o.set(func() {
+				if len(o.leaps) > 0 {
+					t.Errorf("told of %v while the clock is ahead", o.leaps)
+				}
+				o.nats, o.sql = 0, 0
+			})
+			<-time.After(3 * compareEvery)
+			o.set(func() {
+				if got := fmt.Sprint(o.leaps); got != c.want {
+					t.Errorf("told of %s, want %s", got, c.want)
+				}
+				o.leaps = nil
+			})
+		}
+	})
 }
 
 // TestClocksThatCannotBeCompared loses NATS and the database. A clock that was right stays so, one

@@ -23,11 +23,6 @@ type instanceStore interface {
 		admit func(instance string, row round.Row) bool) ([]round.Known, error)
 }
 
-// pendingStarts finds delayed starts. [broker.PendingStarts] implements it.
-type pendingStarts interface {
-	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
-}
-
 // isCertain reports whether the receipts of a turn without events need no check: the turn was
 // decided on the stored state, or it nacks all messages.
 func isCertain(d *decision) bool {
@@ -63,7 +58,7 @@ const refusedPause = time.Second
 type noops struct {
 	store   instanceStore
 	broker  outbox.Broker
-	starts  pendingStarts
+	starts  broker.DueStarts
 	patient time.Duration // how long messages wait for the start of their instance
 	prefix  string
 	timeout time.Duration

@@ -78,6 +78,7 @@ type Broker interface {
 	broker.Inbox
 	broker.DeadLetters
 	broker.PendingStarts
+	broker.DueStarts
 	broker.TaskQueues
 	broker.Members
 	broker.Handovers
@@ -142,7 +143,7 @@ func New(broker Broker, store history.Store, code Code, config Config) (*Orchest
 	o := &Orchestrator{config: config, log: config.Logger.With("orchestrator", config.ID), broker: broker, store: store}
 	o.background = newBackground()
 	o.clock = newClock(clockConfig{now: config.Clocks.Now, most: config.Clocks.MaxSkew, every: compareEvery,
-		others: []otherClock{{"nats", broker.Now}, {"database", store.Clock}}}, o.log)
+		others: []otherClock{{"nats", broker.Now, broker.RedeliverAfterLeap}, {"database", store.Clock, nil}}}, o.log)
 	o.publisher = outbox.NewPublisher(broker, store, broker.Prefix(), o.log)
 	o.publisher.Watch(config.Metrics.Outbox())
 	if !config.NoDirectDelivery {

@@ -107,6 +107,29 @@ func (c *inbox) receive(ctx context.Context, r *receiver, partition int, what st
 	return nil
 }
 
+// RedeliverAfterLeap implements broker.Repairer.
+func (c *inbox) RedeliverAfterLeap(time.Time, time.Duration) {
+	c.tells("redeliver", func() {
+		c.b.mu.Lock()
+		defer c.b.mu.Unlock()
+		now := c.b.now()
+		again := func(list []*message) {
+			for _, m := range list {
+				if m.deliveries > 0 {
+					m.deliveries, m.free, m.holder, m.returned, m.returnedBy = 0, now, nil, false, nil
+				}
+			}
+		}
+		for partition := range c.lanes {
+			again(c.b.inbox[partition])
+		}
+		if c.lanes[0] != nil {
+			again(c.b.work)
+		}
+		c.b.change()
+	})
+}
+
 // prefetch is the maximum number of messages delivered to a receiver that is paused.
 const prefetch = 64
 

@@ -39,7 +39,7 @@ func (c *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter,
 	return page, err
 }
 
-// StartDue implements broker.PendingStarts.
+// StartDue implements broker.DueStarts.
 func (c *pendingStarts) StartDue(ctx context.Context, instance string, before, moved time.Time) (due bool, err error) {
 	err = c.do(ctx, "start due", func() error {
 		due = slices.ContainsFunc(c.b.starts(broker.StartFilter{Instance: instance}), func(m *message) bool {

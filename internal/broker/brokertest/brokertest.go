@@ -49,6 +49,7 @@ type Bus interface {
 	broker.Publisher
 	broker.Stock
 	broker.PendingStarts
+	broker.DueStarts
 	broker.Inbox
 	broker.DeadLetters
 	broker.DeadLetterStore

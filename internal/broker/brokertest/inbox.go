@@ -28,6 +28,7 @@ var inboxTests = []test{
 	{"a message without an id has the same name each time", Settings{InboxAckWait: short}, sameName},
 	{"what is not settled comes again", Settings{InboxAckWait: short}, comesAgain},
 	{"order is kept behind what an ended receiver nacks", Settings{}, orderAfterLateNak},
+	{"after a leap of the broker's clock, what is not settled comes again in its order", Settings{}, afterLeap},
 	{"order is kept when a receiver dies", Settings{InboxAckWait: short}, orderAfterDeath},
 	{"order is kept when a receiver dies with many messages", Settings{InboxAckWait: short}, orderAfterDeathOfMany},
 	{"newer messages wait for what the receiver before settles late", Settings{}, settledLate},

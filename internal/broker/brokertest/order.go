@@ -34,6 +34,25 @@ func orderAfterLateNak(t *T) {
 	t.empty()
 }
 
+// afterLeap nacks messages with a delay that ends long after the test, as if the broker's clock had
+// been ahead. A newer one of the instance waits unsettled.
+func afterLeap(t *T) {
+	b := t.bus()
+	r := t.receive(b)
+	t.publish(b, event(b, "i", "1"), event(b, "i", "2"))
+	for _, g := range r.expect("1", "2") {
+		g.Hold.Nak(long)
+	}
+	t.publish(b, event(b, "i", "3"))
+	held := r.expect("3")[0]
+	b.RedeliverAfterLeap(time.Now(), time.Hour)
+	for _, g := range r.expect("1", "2", "3") {
+		g.Hold.Ack()
+	}
+	held.Hold.Ack()
+	t.empty()
+}
+
 func orderAfterDeath(t *T) {
 	// A server that has not noticed the death may deliver y1 to the dead receiver, too, and a busy
 	// machine may publish y1 only when x1 is redelivered. Then y1 proves nothing, and another try

@@ -3,6 +3,7 @@ package natsbroker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,4 +94,38 @@ func TestAnchorsLieInBusyStreams(t *testing.T) {
 	}) {
 		t.Errorf("the streams still have %v; want one anchor in each", left)
 	}
+}
+
+// TestMessagesInFlight: streams with anchors only hold no messages in flight.
+func TestMessagesInFlight(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 1})
+	js := rawJetStream(t, s)
+	for _, subject := range []string{"rondo.anchor", "rondo.anchor", "rondo.later.anchor._._",
+		"rondo.later.task._.anchor._._"} {
+		if _, err := js.Publish(t.Context(), subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(want ...string) {
+		t.Helper()
+		if got, err := b.InFlight(t.Context()); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q hold messages (%v), want %q", got, err, want)
+		}
+	}
+	holds()
+	for _, w := range []events.Wire{{Subject: "rondo.task._.act.1-2.i"}, {Subject: "rondo.event.e.i"},
+		{Subject: "rondo.timer-due.1-2.i", NotBefore: time.Now().Add(time.Hour)}} {
+		if err := b.Publish(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds("RONDO", "RONDO_LATER", "RONDO_TASKS")
+	for _, name := range []string{"RONDO", "RONDO_TASKS"} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds("RONDO_LATER")
 }

@@ -54,6 +54,9 @@ func (b *Bus) Offered() int {
 // ReconcileEvery sets the interval at which receivers compare the broker with the setup.
 func (b *Bus) ReconcileEvery(d time.Duration) { b.inbox.reconciler.every = d }
 
+// FutureAfter sets by how much a message may be stored later than NATS's clock.
+func (b *Bus) FutureAfter(d time.Duration) { b.inbox.reconciler.leaps.most = d }
+
 // HoldResults keeps the handler of directly delivered results from handling any, until release.
 // dropped returns the number of messages that were dropped meanwhile.
 func (b *Bus) HoldResults() (dropped func() (int, error), release func()) {

@@ -72,7 +72,7 @@ func (p *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter,
 	return page, nil
 }
 
-// StartDue implements [broker.PendingStarts], with one request to each stream. A client may store
+// StartDue implements [broker.DueStarts], with one request to each stream. A client may store
 // more delayed starts of one instance than there are answers: then it may miss its own.
 func (p *pendingStarts) StartDue(ctx context.Context, instance string, before, moved time.Time) (due bool, err error) {
 	filters := make(map[string][]string)

@@ -47,12 +47,13 @@ type reconciler struct {
 	active  map[int]int       // receivers, by partition
 	ended   map[int]time.Time // when the last one has ended
 	found   atomic.Pointer[[]flaw]
+	leaps   *leaps
 }
 
 // flaw is a broker.Flaw with its repair.
 type flaw struct {
 	broker.Flaw
-	missing bool
+	atOnce  bool                        // its repair need not wait until it was seen twice
 	numbers bool                        // its problem has numbers, which change
 	repair  func(context.Context) error // nil: this process must not repair it
 }
@@ -111,6 +112,7 @@ func (r *reconciler) reconcile(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+		case <-r.leaps.looks:
 		case <-ctx.Done():
 			return
 		}
@@ -145,7 +147,7 @@ func (r *reconciler) settle(ctx context.Context, now []flaw) {
 			r.log.Warn("NATS: a part of the broker is missing or damaged", "what", f.Part, "detail", f.Problem,
 				"advice", f.Remedy)
 		}
-		if f.repair == nil || !seen && !f.missing {
+		if f.repair == nil || !seen && !f.atOnce {
 			continue
 		}
 		if err := f.repair(ctx); err != nil && ctx.Err() == nil {
@@ -249,7 +251,7 @@ const (
 
 func (c *comparison) note(part, problem string, harmful bool, repair func(context.Context) error) {
 	f := flaw{Flaw: broker.Flaw{Part: part, Problem: problem, Harmful: harmful, Remedy: runSetup}, repair: repair,
-		missing: problem == isMissing}
+		atOnce: problem == isMissing}
 	if repair != nil {
 		f.Remedy = repairedSoon
 	}
@@ -404,6 +406,7 @@ func (c *comparison) consumer(ctx context.Context, st jetstream.Stream, want jet
 	}
 	if !c.refused(part, err) {
 		c.compare(part, have.CachedInfo().Config, want, repair)
+		c.overdue(ctx, st, have.CachedInfo(), want)
 	}
 }
 
@@ -459,6 +462,7 @@ func (c *comparison) tasks(ctx context.Context, st jetstream.Stream) {
 		}
 		want := c.plan.taskConsumer(q)
 		c.compare("consumer "+c.names.work+"/"+i.Name, i.Config, want, c.repairConsumer(st, want))
+		c.overdue(ctx, st, i, want)
 	}
 }
 

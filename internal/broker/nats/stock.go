@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -53,6 +55,33 @@ func (p *publisher) StoredUnder(ctx context.Context, messages []events.Wire,
 		}
 	}
 	return list, more, nil
+}
+
+// InFlight lists the streams that hold messages for instances and workers. Anchors are none.
+func (p *publisher) InFlight(ctx context.Context) (streams []string, err error) {
+	anchors := append([]string{p.subject(anchorWord)}, p.anchors()...)
+	for i, name := range []string{p.names.inbox, p.names.later, p.names.work} {
+		var info *jetstream.StreamInfo
+		err := p.denied.during(ctx, func(ctx context.Context) error {
+			ctx, cancel := p.bounded(ctx)
+			defer cancel()
+			st, err := p.js.Stream(ctx, name)
+			if err == nil {
+				info, err = st.Info(ctx, jetstream.WithSubjectFilter(anchors[i]))
+			}
+			return err
+		})
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, problem("look at stream "+name, err)
+		}
+		if info.State.Msgs > info.State.Subjects[anchors[i]] {
+			streams = append(streams, name)
+		}
+	}
+	return streams, nil
 }
 
 // each reads the messages of a place, oldest first, until note returns false. It returns true if
