@@ -133,7 +133,9 @@ func (s *system) run() {
 
 // answer answers questions.
 func (s *system) answer() {
-	stop, err := query.Answer(counting{s.bus, s}, s.store, s.query)
+	o := s.query
+	o.Pending = s.bus
+	stop, err := query.Answer(counting{s.bus, s}, s.store, o)
 	must(s.t, err)
 	s.stop = append(s.stop, stop)
 }
