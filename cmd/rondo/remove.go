@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/x/plural"
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -53,6 +54,9 @@ that match every filter. Without --yes, it only prints their number.`,
 			return misuse("INSTANCE is missing; name instances, or select ended ones with --ended-before or --status")
 		case slices.ContainsFunc(want.Statuses, func(s client.Status) bool { return !s.Ended() }):
 			return misuse("filters select ended instances only; name running instances, and add --force")
+		case len(args) > query.MaxIDs: // all of them are deleted or none
+			return misuse("%d instances are too many for one deletion; name at most %d, as with xargs -n %[2]d",
+				len(args), query.MaxIDs)
 		case len(args) == 0 && how != (client.DeleteOptions{}):
 			return misuse("--force, --alone and --children are for instances that are named")
 		}

@@ -131,8 +131,19 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 	case len(data) == 0:
 		data = []byte("{}")
 	}
-	if err := unmarshal(data, &q, true); err != nil {
+	var into any = &q
+	if name == MethodCheckStart { // its input may have any number of values, and it has no lists
+		into = &struct {
+			Start **Start `json:"start"`
+		}{&q.Start}
+	} else if commas(data) > maxCommas {
+		return q, tooMany(name)
+	}
+	if err := unmarshal(data, into, true); err != nil {
 		return q, badQuestion(`question for %s: %v; it is a JSON object like %s`, name, err, exampleOf(name))
+	}
+	if !q.fits() {
+		return q, tooMany(name)
 	}
 	if needsInstance(name) && q.Instance == "" {
 		return q, badQuestion(`question for %s: which instance? It is a JSON object like %s`, name, exampleOf(name))
@@ -141,6 +152,43 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 		return q, badQuestion("question for %s: a number in it is out of range", name)
 	}
 	return q, nil
+}
+
+// MaxIDs is the maximum number of ids, and of instances, in a request. An instance has no more than
+// maxOthers attributes, and there are fewer statuses.
+const (
+	MaxIDs    = 1000
+	maxOthers = events.MaxAttributes
+	// maxCommas bounds a request before it is decoded: with the lists, and with all fields.
+	maxCommas = 2*MaxIDs + 2*maxOthers + 100
+)
+
+// fits reports whether the lists of a request are within their bounds.
+func (q Question) fits() bool {
+	f := q.filter()
+	return len(q.Instances) <= MaxIDs && len(f.IDs) <= MaxIDs && len(f.Statuses) <= maxOthers &&
+		len(f.Attributes) <= maxOthers
+}
+
+func tooMany(name string) error {
+	return badQuestion("question for %s: a list in it is too long; send several requests, with at most %d ids or "+
+		"instances each, %d statuses and %d attributes", name, MaxIDs, maxOthers, maxOthers)
+}
+
+// commas counts the commas of JSON outside of strings.
+func commas(data []byte) (n int) {
+	inside := false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inside = !inside
+		case c == '\\':
+			i++
+		case c == ',' && !inside:
+			n++
+		}
+	}
+	return n
 }
 
 // needsInstance reports whether a method is about one instance.

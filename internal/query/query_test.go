@@ -129,6 +129,67 @@ func TestQuestionsAreReadStrictly(t *testing.T) {
 	}
 }
 
+// TestListsOfRequestsAreBounded: a request with a long list is refused before it is decoded as a
+// whole, and one with the longest list allowed is not.
+func TestListsOfRequestsAreBounded(t *testing.T) {
+	s := newSystem(t, query.Options{CheckStart: func(*events.Start) (bool, *failure.Error) { return true, nil }})
+	list := func(n int, element string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+	}
+	attributes := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"a%d":"",`, i)
+		}
+		return "{" + strings.TrimSuffix(b.String(), ",") + "}"
+	}
+	for field, f := range map[string]struct {
+		most int
+		of   func(n int) string
+	}{
+		"ids":        {query.MaxIDs, func(n int) string { return list(n, `"a,\",b\\"`) }},
+		"statuses":   {events.MaxAttributes, func(n int) string { return list(n, `"running"`) }},
+		"attributes": {events.MaxAttributes, attributes},
+	} {
+		for _, method := range []string{query.MethodList, query.MethodCount, query.MethodDeleteEnded,
+			query.MethodPruneAll} {
+			for _, n := range []int{f.most, f.most + 1, 60_000} {
+				_, err := s.ask(t, method, `{"filter":{"`+field+`":`+f.of(n)+`},"keep":{"last":1}}`)
+				checkTooMany(t, fmt.Sprintf("%s of %d %s", method, n, field), n > f.most, err)
+			}
+		}
+	}
+	for _, n := range []int{query.MaxIDs, query.MaxIDs + 1, 60_000} {
+		_, err := s.ask(t, query.MethodDelete, `{"instances":`+list(n, `"a"`)+`}`)
+		checkTooMany(t, fmt.Sprintf("delete %d", n), n > query.MaxIDs, err)
+		_, err = s.reader.Delete(t.Context(), slices.Repeat([]string{"a"}, n), history.Deletion{})
+		if tooMany := strings.Contains(err.Error(), "send several requests"); tooMany != (n > query.MaxIDs) ||
+			history.ClassOf(err) != history.Permanent {
+			t.Errorf("%d instances: got %v", n, err)
+		}
+		_, err = s.reader.Count(t.Context(), history.Filter{IDs: slices.Repeat([]string{"a"}, n)}, 0)
+		if (err != nil) != (n > query.MaxIDs) || err != nil && !strings.Contains(err.Error(), "send several requests") {
+			t.Errorf("%d ids: got %v", n, err)
+		}
+	}
+	start := `{"start":{"orchestration":"fulfil","input":` + list(100_000, "1") + `}}`
+	if _, err := s.ask(t, query.MethodCheckStart, start); err != nil {
+		t.Errorf("a long input: %v", err)
+	}
+	if _, err := s.ask(t, query.MethodCheckStart, `{"instances":`+list(60_000, `"a"`)+`}`); err == nil {
+		t.Error("instances of a start")
+	}
+}
+
+func checkTooMany(t *testing.T, what string, want bool, err error) {
+	t.Helper()
+	var a *broker.ResponseError
+	isTooMany := errors.As(err, &a) && a.Code == "bad_question" && strings.Contains(a.Message, "send several requests")
+	if isTooMany != want {
+		t.Errorf("%s: got %v, want too many: %t", what, err, want)
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	s := newSystem(t, query.Options{ReadOnly: true})
 	_, err := s.reader.Delete(t.Context(), []string{"a"}, history.Deletion{})

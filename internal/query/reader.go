@@ -51,6 +51,9 @@ func NewReader(b Requester) *Reader { return &Reader{b, patience, silence} }
 
 // ask sends a request, and repeats it if that may help.
 func (r *Reader) ask(ctx context.Context, method string, q Question, answer any) error {
+	if !q.fits() { // it may even be too large for a message
+		return &history.Error{Class: history.Permanent, Op: "request " + method, Err: tooMany(method)}
+	}
 	question, err := marshal(q)
 	if err != nil {
 		return &history.Error{Class: history.Permanent, Op: "request " + method, Err: err}

@@ -146,7 +146,7 @@ func (x Instances) CustomStatus(ctx context.Context, instance string, known int6
 // ---- Removal.
 
 // Delete deletes instances for good, with their executions, children, values and attributes: all of
-// them or none. Their ids can be used again. It may be repeated after an error.
+// them or none, and 1,000 at most. Their ids can be used again. It may be repeated after an error.
 //
 // An instance that has not ended is [ErrRunning] without [DeleteOptions.Force]. With it, Delete
 // terminates the instances first, all at once, and waits for some seconds until they have ended:

@@ -61,7 +61,8 @@ func (s Status) round() round.Status { return round.Status(s) }
 // Filter selects instances. An instance must match all fields that are set; the zero value selects
 // all.
 type Filter struct {
-	// IDs and IDPrefix exclude each other.
+	// IDs and IDPrefix exclude each other. There are at most 1,000 IDs, 32 Statuses and 32
+	// Attributes.
 	IDs      []string
 	IDPrefix string
 	Statuses []Status

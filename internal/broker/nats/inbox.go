@@ -62,7 +62,8 @@ func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *s
 		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
 		later:   &laterStore{resources: r, reader: reader, dead: dead},
 		anchors: &anchors{conn: r.conn}}
-	in.reconciler = &reconciler{resources: r, every: reconcileEvery, leaps: newLeaps()}
+	in.reconciler = &reconciler{resources: r, every: reconcileEvery, leaps: newLeaps(),
+		strays: &strays{resources: r, reader: reader, dead: dead}}
 	return in
 }
 

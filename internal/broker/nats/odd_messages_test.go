@@ -41,7 +41,7 @@ func newRawClient(t *testing.T, s *embedded.Server, user string) *rawClient {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	c := &rawClient{t: t, conn: conn, lines: bufio.NewReader(conn)}
-	c.send(`CONNECT {"verbose":false,"headers":true,"no_responders":true,"user":%q,"pass":%q}`+"\r\n"+
+	c.send(`CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"user":%q,"pass":%q}`+"\r\n"+
 		"SUB _INBOX.raw.* 1\r\n", user, user)
 	return c
 }

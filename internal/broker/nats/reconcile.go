@@ -40,7 +40,8 @@ const receivedLately = 5 * time.Second
 // reconciler compares and repairs.
 type reconciler struct {
 	*resources
-	every time.Duration
+	every  time.Duration
+	strays *strays
 
 	mu      sync.Mutex
 	started bool
@@ -185,6 +186,9 @@ func (r *reconciler) look(ctx context.Context, own []int) (found []flaw, err err
 				}
 			}
 		}
+	}
+	if inbox != nil && c.first && inbox.CachedInfo().Config.SubjectTransform != nil {
+		r.strays.look(ctx, inbox)
 	}
 	if later != nil && c.first {
 		c.consumer(ctx, later, p.dueConsumer())
