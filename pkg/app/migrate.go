@@ -157,12 +157,15 @@ func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, a
 }
 
 // refuseInFlight returns an error if a database was restored, and NATS has messages that its
-// instances have not sent.
+// instances have not sent. If what NATS has cannot be read, Adopt writes it anew.
 func refuseInFlight(ctx context.Context, store history.Store, b *natsbroker.Bus) error {
-	e, err := identity.Read(ctx, b)
-	if err != nil {
-		return nil //nolint:nilerr // Adopt writes it anew
+	if e, err := identity.Read(ctx, b); err == nil {
+		return refuseRestored(ctx, store, b, e)
 	}
+	return nil
+}
+
+func refuseRestored(ctx context.Context, store history.Store, b *natsbroker.Bus, e *identity.Entry) error {
 	now, err := store.Identity(ctx)
 	if err != nil {
 		return err

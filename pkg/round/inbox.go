@@ -345,6 +345,14 @@ func (in *receiver) takeStep(c *events.StepDone) Receipt {
 
 // ---- Messages that cannot be taken.
 
+// WaitsForStart is UnknownFor, or its default.
+func (c *Config) WaitsForStart() time.Duration {
+	if c.UnknownFor == 0 {
+		return time.Minute
+	}
+	return c.UnknownFor
+}
+
 // unknownInstance answers a message, other than a start, for an unknown instance. Messages that
 // must not be lost when they overtake the start wait a while: mailbox messages, and requests to end
 // the instance. They wait until all starts are known that the broker stored within that time.
@@ -355,10 +363,7 @@ func (in *receiver) unknownInstance(d Delivery) Receipt {
 		(!ok || c.How == events.Suspend || c.How == events.Resume || c.Incarnation != "") {
 		return ignored(UnknownInstance, detail)
 	}
-	patience := in.config.UnknownFor
-	if patience == 0 {
-		patience = time.Minute
-	}
+	patience := in.config.WaitsForStart()
 	if d.Age < patience || in.starts.Waiting {
 		return Receipt{Verdict: Returned, After: min(returnedFor(d.NumDelivered), maxEarly), Reason: UnknownInstance,
 			Detail: detail + " yet"}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
@@ -34,7 +34,8 @@ func isCertain(d *decision) bool {
 	})
 }
 
-// givesUpStart reports whether a message of a turn has waited in vain for the start of its instance.
+// givesUpStart reports whether a message of a turn has waited in vain for the start of its
+// instance.
 func givesUpStart(d *decision) bool {
 	for n, r := range d.turn.Receipts {
 		if r.Reason != round.UnknownInstance || r.Verdict != round.Dead && r.Verdict != round.Ignored {
@@ -165,15 +166,16 @@ const startsAtOnce = 16
 // sure.
 func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOutcome {
 	outcomes := make([]checkOutcome, len(decisions))
-	var all errgroup.Group
-	all.SetLimit(startsAtOnce)
-	now := time.Now()
+	var all sync.WaitGroup
+	slots, now := make(chan struct{}, startsAtOnce), time.Now()
 	for i, d := range decisions {
 		outcomes[i] = sure
 		if !givesUpStart(d) {
 			continue
 		}
-		all.Go(func() error {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
 			due, err := n.starts.StartDue(ctx, d.entry.id, now, now.Add(-n.patient))
 			switch {
 			case err != nil:
@@ -185,9 +187,8 @@ func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOu
 			case due:
 				outcomes[i] = startDue
 			}
-			return nil
 		})
 	}
-	_ = all.Wait()
+	all.Wait()
 	return outcomes
 }

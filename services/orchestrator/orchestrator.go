@@ -47,7 +47,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -198,7 +197,7 @@ func (o *Orchestrator) newPipeline() {
 			done: make(chan *loaded, maxLoads)},
 		former: &formerReader{store: o.store, done: make(chan *formerRead, maxFormerReads)},
 		noops: &noops{store: o.store, broker: o.broker, starts: o.broker, prefix: prefix, timeout: c.LoadTimeout,
-			patient: cmp.Or(c.Round.UnknownFor, time.Minute),
+			patient: c.Round.WaitsForStart(),
 			metrics: c.Metrics.Outbox(), log: o.log, done: make(chan *checked, 1),
 			refusals: rate.Sometimes{Interval: outbox.RefusedEvery},
 			untold:   rate.Sometimes{Interval: outbox.RefusedEvery}},

@@ -117,7 +117,8 @@ func (d *delays) late(w *waiting) {
 }
 
 // giveWay reports whether a message that is held, has a task or was delivered here replaces this
-// one, under the same subject. If this one replaces a held one, giveWay acknowledges that instead. mu is held.
+// one, under the same subject. If this one replaces a held one, giveWay acknowledges that instead.
+// mu is held.
 func (d *delays) giveWay(w *waiting) bool {
 	subject := d.names.laterOf(wireOf(w))
 	if d.delivered.of[subject].replaces(w) || d.newest[subject].of.replaces(w) {
