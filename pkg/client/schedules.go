@@ -80,13 +80,7 @@ type Schedules struct{ c *Client }
 // Schedules returns the part of the client that manages schedules.
 func (c *Client) Schedules() Schedules { return Schedules{c} }
 
-func (s Schedules) broker() (broker.Schedules, error) {
-	b, ok := s.c.broker.(broker.Schedules)
-	if !ok {
-		return nil, errors.New("this broker keeps no schedules")
-	}
-	return b, nil
-}
+func (s Schedules) broker() (broker.Schedules, error) { return s.c.broker.schedules() }
 
 // Put creates a schedule, or replaces the one of its id. The next start is counted from now.
 func (s Schedules) Put(ctx context.Context, x Schedule) error {
