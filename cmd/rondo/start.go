@@ -210,6 +210,9 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 			c.tellUndecided(ctx, cmp.Or(f.id, made))
 		}
 		return c.begun(ctx, name, started, f.wait, orchestration.Receipt{})
+	case err != nil && f.wait && ctx.Err() != nil && started.ID != "" && !isAway(err) &&
+		!errors.Is(err, broker.ErrNoStream):
+		return c.waits.notEnded(ctx, started.ID)
 	case err != nil:
 		return startUnread(cmp.Or(f.id, made), err)
 	}
