@@ -82,7 +82,9 @@ func (c *Client) Schedules() Schedules { return Schedules{c} }
 
 func (s Schedules) broker() (broker.Schedules, error) { return s.c.broker.schedules() }
 
-// Put creates a schedule, or replaces the one of its id. The next start is counted from now.
+// Put creates a schedule, or replaces the one of its id. The next start is counted from now. Put
+// refuses what [Schedule.Check] refuses, and a cron that the broker does not take. It does not
+// check whether an orchestrator has the orchestration and its version, nor whether the input fits.
 func (s Schedules) Put(ctx context.Context, x Schedule) error {
 	b, err := s.broker()
 	if err != nil {
