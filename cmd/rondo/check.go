@@ -82,7 +82,7 @@ It exits with 0 if nothing was found, with 7 if something was, and with 3 if no 
 		"do not ask NATS what is in flight, nor for dead letters")
 	cmd.Flags().BoolVar(&k.o.Quiescent, "quiescent", false,
 		"nothing may be in flight: no outbox entry, no task, no timer that is due")
-	cmd.Flags().DurationVar(&k.overdue, "overdue", check.Overdue,
+	durationVar(cmd.Flags(), &k.overdue, "overdue", check.Overdue,
 		"how long something may be in flight; 0 for any `time`")
 	cmd.Flags().BoolVar(&k.o.NothingRemoved, "nothing-removed", false,
 		"nothing was deleted, pruned or left out of an export: what is not there is lost")

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,13 +57,41 @@ var elsewhere = map[string]string{"server": "--nats", "context": "--nats-context
 func wanted(e *pflag.InvalidValueError) string {
 	switch e.GetFlag().Value.Type() {
 	case "int", "int64":
+		if errors.Is(e.Unwrap(), strconv.ErrRange) {
+			return fmt.Sprintf("out of range; want %d to %d", math.MinInt64, math.MaxInt64)
+		}
 		return "want a whole number, like 10"
 	case "duration":
-		return "want a duration, like 90s or 5m"
+		return "want a duration, like 90s, 5m or 30d"
 	case "bool":
 		return "want true or false"
 	}
 	return e.Unwrap().Error()
+}
+
+// durationFlag is a duration, with days as in settings.
+type durationFlag struct{ to *time.Duration }
+
+var _ pflag.Value = durationFlag{}
+
+func (f durationFlag) Set(value string) (err error) {
+	*f.to, err = settings.ParseDuration(value)
+	return err
+}
+
+func (durationFlag) Type() string { return "duration" }
+
+func (f durationFlag) String() string {
+	if f.to == nil || *f.to == 0 { // pflag compares the default with the zero value
+		return "0"
+	}
+	return f.to.String()
+}
+
+// durationVar adds a flag for a duration.
+func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, usual time.Duration, usage string) {
+	*to = usual
+	flags.Var(durationFlag{to}, name, usage)
 }
 
 // attributeFlag is the value of --attribute: key=value, several with commas or several flags.

@@ -55,7 +55,7 @@ With the shipped permissions of NATS, clients may not do this: log in as the use
 	}
 	cmd.Flags().StringVar(&change.Process, "process", "",
 		"only of the process in which the orchestrator or worker with this `id` runs")
-	cmd.Flags().DurationVar(&after, "for", 0, "after how long it goes back")
+	durationVar(cmd.Flags(), &after, "for", 0, "after how long it goes back")
 	return cmd
 }
 

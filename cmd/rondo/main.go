@@ -157,7 +157,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetUsageTemplate(usageText)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
 	root.PersistentFlags().StringVarP(&c.output, "output", "o", "text", "the `format` of the output: text or json")
-	root.PersistentFlags().DurationVar(&c.timeout, "timeout", 0,
+	durationVar(root.PersistentFlags(), &c.timeout, "timeout", 0,
 		"time limit of the command; 0 means 15s, and no limit for wait, watch, check and start --wait")
 	c.settings.flags(root)
 	root.AddGroup(

@@ -45,6 +45,10 @@ func TestARoundThatDoesNotEndIsNamed(t *testing.T) {
 	d.until(`event "approve"`, "show", "second")
 	d.say("raise", "second", "approve", `"yes"`)
 	d.until(`note +`+running+`later 1\.0\.0 does not return.*must not loop`, "show", "second")
+	for _, args := range [][]string{{"start", "blocks", "1", "--id", "third", "--wait"}, {"wait", "third"}} {
+		d.until(`third has not ended: there is no such instance yet: `+running+
+			`blocks does not return.*must not loop`, append(args, "--timeout", "4s")...)
+	}
 	d.until(`(look|bad) +code +the round of instance "first" has been running for [0-9hms]+ in orchestrator "dev": the code of `+
 		`blocks does not`, "doctor")
 	d.until(`long round: first, for [0-9hms]+ in orchestrator "dev": the code of blocks`, "orchestrators")

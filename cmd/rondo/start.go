@@ -67,7 +67,7 @@ ended without completing, or belongs to another orchestration. --on-conflict cha
 	flags.StringVar(&f.request, "request-id", "", "an `id` that makes this the same start when it is sent again")
 	flags.StringVar(&f.conflict, "on-conflict", "use",
 		"the `policy` for an ID that exists: use, reject, restart or replace")
-	flags.DurationVar(&f.delay, "delay", 0, "start it only after this `time`")
+	durationVar(flags, &f.delay, "delay", 0, "start it only after this `time`")
 	flags.StringVar(&f.at, "at", "", "start it at this `time`, like 2027-01-01T03:00:00Z")
 	flags.Var(attributeFlag{&f.attributes}, "attribute",
 		"an attribute by which clients find the instance, as `key=value`; may be repeated")
@@ -210,6 +210,9 @@ func (c startCommands) startDecided(ctx context.Context, name string, input code
 			c.tellUndecided(ctx, cmp.Or(f.id, made))
 		}
 		return c.begun(ctx, name, started, f.wait, orchestration.Receipt{})
+	case err != nil && f.wait && ctx.Err() != nil && started.ID != "" && !isAway(err) &&
+		!errors.Is(err, broker.ErrNoStream):
+		return c.waits.notEnded(ctx, started.ID)
 	case err != nil:
 		return startUnread(cmp.Or(f.id, made), err)
 	}

@@ -85,6 +85,11 @@ func (c waitCommands) ending(ctx context.Context, id string,
 	case ctx.Err() == nil:
 		return err
 	}
+	return c.notEnded(ctx, id)
+}
+
+// notEnded is the error of a wait that is over before the instance has ended.
+func (c waitCommands) notEnded(ctx context.Context, id string) error {
 	return notEnded{id + " has not ended: " + c.stands(id), ctx.Err()}
 }
 

@@ -148,14 +148,15 @@ func (s *scheduler) park() {
 	s.ops = 0
 }
 
-// enter guards every call of the code's.
+// enter guards every call of the code's. It ends the caller only if that is a branch which is being
+// unwound: exit would end the coroutine of another instance without its true reason.
 func (s *scheduler) enter() {
 	switch {
-	case s.dead:
-		exit()
 	case s.current == nil, s.checked && s.current.goroutine != goroutine():
 		panic("an orchestration.Context was used outside of its orchestration (from a goroutine of yours, or after " +
 			"it ended); use orchestration.Go for concurrency")
+	case s.dead:
+		exit()
 	}
 	s.ops++
 	switch {

@@ -96,7 +96,10 @@ func atLeast[T cmp.Ordered](least T, write func(T) string) func(T) error {
 
 func parseInt(v string) (int, error) {
 	n, err := strconv.Atoi(strings.ReplaceAll(v, "_", ""))
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, fmt.Errorf("%q is out of range; want %d to %d", v, math.MinInt, math.MaxInt)
+	case err != nil:
 		return 0, fmt.Errorf("%q is not a number", v)
 	}
 	return n, nil
@@ -177,11 +180,11 @@ func FormatSize(n int64) string {
 }
 
 func duration(least time.Duration) kind {
-	return kindOf("duration", FormatDuration, parseDuration, atLeast(least, FormatDuration))
+	return kindOf("duration", FormatDuration, ParseDuration, atLeast(least, FormatDuration))
 }
 
-// parseDuration reads 90s, 1h30m, and days, 30d.
-func parseDuration(v string) (time.Duration, error) {
+// ParseDuration reads a duration such as 90s or 1h30m, or days, such as 30d.
+func ParseDuration(v string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(v, "d"); ok {
 		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n < 100_000 {
 			return time.Duration(n) * 24 * time.Hour, nil

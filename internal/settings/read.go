@@ -46,7 +46,7 @@ func Read(config any, table []Setting, args []string, env Environment) (r Readin
 			if value := file[s.Name]; value != "" && r.From[s.Name] == "" {
 				r.From[s.Name] = r.file
 				if err := s.Set(config, value); err != nil {
-					problems = append(problems, fmt.Errorf("%s: %s: %w", r.file, s.Name, err))
+					problems = append(problems, &Invalid{s.Name, r.file + ": " + s.Name, err})
 				}
 			}
 			continue
@@ -54,12 +54,22 @@ func Read(config any, table []Setting, args []string, env Environment) (r Readin
 		r.From[s.Name] = "flag"
 		for _, v := range values { // as usual, the last one counts
 			if err := s.Set(config, v); err != nil {
-				problems = append(problems, fmt.Errorf("--%s: %w", s.Name, err))
+				problems = append(problems, &Invalid{s.Name, "--" + s.Name, err})
 			}
 		}
 	}
 	return r, problems
 }
+
+// Invalid is the error of a setting with an invalid value.
+type Invalid struct {
+	Setting string
+	Where   string // the flag, the variable or the line of a file that has the value
+	Err     error
+}
+
+func (e *Invalid) Error() string { return e.Where + ": " + e.Err.Error() }
+func (e *Invalid) Unwrap() error { return e.Err }
 
 func (r *Reading) fromEnvironment(config any, s Setting, env Environment) (problems []error) {
 	value, ok := env(s.Env)
@@ -82,7 +92,7 @@ func (r *Reading) fromEnvironment(config any, s Setting, env Environment) (probl
 	}
 	r.From[s.Name] = from
 	if err := s.Set(config, value); err != nil {
-		return []error{fmt.Errorf("%s: %w", where, err)}
+		return []error{&Invalid{s.Name, where, err}}
 	}
 	return nil
 }

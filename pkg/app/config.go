@@ -400,8 +400,12 @@ func settingsError(problems ...error) error {
 	}
 	said := make(map[string]bool)
 	kept = slices.DeleteFunc(kept, func(err error) bool {
-		again := said[err.Error()]
-		said[err.Error()] = true
+		text := err.Error()
+		if v, ok := errors.AsType[*settings.Invalid](err); ok { // New finds it again, as that of a flag
+			text = "--" + v.Setting + ": " + v.Err.Error()
+		}
+		again := said[text]
+		said[text] = true
 		return again
 	})
 	if len(kept) == 0 {
@@ -423,7 +427,7 @@ func (c *Config) problems() (errs []error) {
 	}
 	for _, s := range settings.For(string(c.Command)) {
 		if err := s.Check(c); err != nil {
-			bad("--%s: %w", s.Name, err)
+			errs = append(errs, &settings.Invalid{Setting: s.Name, Where: "--" + s.Name, Err: err})
 		}
 	}
 	needsDatabase := c.Command == Orchestrator || c.Command == Migrate

@@ -175,6 +175,21 @@ func TestEverythingThatIsWrongIsToldAtOnce(t *testing.T) {
 	}
 }
 
+// TestAWrongVariableIsOneProblem names the variable, and not the flag that it stands for.
+func TestAWrongVariableIsOneProblem(t *testing.T) {
+	for variable, want := range map[string]string{
+		"RONDO_SLOTS=0":                    "the settings: RONDO_SLOTS: 0; want at least 1\n",
+		"RONDO_PREFIX=1x":                  "the settings: RONDO_PREFIX: \"1x\"; want a letter",
+		"RONDO_SLOTS=99999999999999999999": "is out of range; want -9223372036854775808 to 9223372036854775807\n",
+	} {
+		name, value, _ := strings.Cut(variable, "=")
+		code, _, problems := inside(t, environment(name, value), "worker")
+		if code != 2 || !strings.Contains(problems, want) {
+			t.Errorf("%s: it exits with %d and says %s", variable, code, problems)
+		}
+	}
+}
+
 func TestCommandsAreExplained(t *testing.T) {
 	for _, c := range []struct {
 		args []string

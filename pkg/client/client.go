@@ -78,10 +78,8 @@ const (
 // Client starts instances, sends them messages and waits for them. It is safe for concurrent use.
 // Its parts do the rest: [Client.Instances], [Client.Schedules] and [Client.System].
 type Client struct {
-	broker  busclient.Broker
-	reader  history.Reader
-	remover history.Remover
-	delete  func(context.Context, []string, history.Deletion) (query.Deleted, error)
+	broker  closable
+	data    source
 	o       options
 	waits   *waits
 	sent    *moments // starts that do not count an earlier instance, or the times at which starts are due
@@ -122,18 +120,10 @@ func newClient(broker busclient.Broker, o options) *Client {
 	if o.hearsWithin == 0 {
 		o.listensWithin, o.hearsWithin = listensWithin, hearsWithin
 	}
-	asker := query.NewReader(broker)
-	c := &Client{reader: asker, remover: asker, delete: asker.Remove, broker: broker, o: o, waits: newWaits(broker, o),
+	ctx, cancel := context.WithCancel(context.Background())
+	b := closable{broker, ctx}
+	c := &Client{data: source{o.Store, query.NewReader(b), ctx}, broker: b, o: o, waits: newWaits(ctx, cancel, b, o),
 		sent: newMoments(maxSent), lately: newMoments(maxLately)}
-	if o.Store != nil {
-		c.reader = o.Store
-		if r, ok := o.Store.(history.Remover); ok {
-			c.remover = r
-		}
-		if s, ok := o.Store.(query.Store); ok {
-			c.delete = (&query.Deletions{Store: s, Publisher: broker, Prefix: broker.Prefix()}).Delete
-		}
-	}
 	if r, ok := broker.(interface{ Reconnected(func()) (stop func()) }); ok {
 		c.stop = r.Reconnected(c.waits.hub.wakeAll)
 	}
@@ -141,7 +131,7 @@ func newClient(broker busclient.Broker, o options) *Client {
 }
 
 // Close ends all waiting with [ErrClosed], and closes the connection of a client that [Connect]
-// made. Further calls do nothing.
+// made. Later calls of other methods return ErrClosed; further calls of Close do nothing.
 func (c *Client) Close() (err error) {
 	c.closing.Do(func() {
 		c.waits.close()
@@ -169,9 +159,6 @@ func (c *Client) Publish(ctx context.Context, messages ...events.Message) error 
 		}
 		wires = append(wires, w)
 		c.noteStart(m, begun)
-	}
-	if c.waits.ctx.Err() != nil {
-		return ErrClosed
 	}
 	return c.broker.Publish(ctx, wires...)
 }

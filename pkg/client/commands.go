@@ -29,20 +29,22 @@ func (s Started) Wait(ctx context.Context) (orchestration.Outcome, error) {
 }
 
 // Start starts an instance of an orchestration of which only the name is known. The input is taken
-// as it is: the codec is not used.
+// as it is: the codec is not used. Start retries until NATS has stored the message or ctx ends, so
+// give ctx a deadline: no stream may have the prefix of the client.
 func (c *Client) Start(ctx context.Context, name string, input codec.Payload,
 	opts ...orchestration.StartOption) (Started, error) {
 	id, start, err := orchestration.StartInstance(ctx, c, name, codec.Canonical(input), opts...)
 	return Started{ID: id, name: name, start: start, client: c}, err
 }
 
-// Raise raises an event for the code that waits for it in an instance just then.
+// Raise raises an event for the code that waits for it in an instance just then. It retries as
+// [Client.Start] does.
 func (c *Client) Raise(ctx context.Context, instance, event string, data codec.Payload) error {
 	return c.say(ctx, instance, events.CheckName("event", event),
 		&events.EventRaised{Name: event, Data: codec.Canonical(data)})
 }
 
-// Send puts a message into a mailbox of an instance.
+// Send puts a message into a mailbox of an instance. It retries as [Client.Start] does.
 func (c *Client) Send(ctx context.Context, instance, mailbox string, data codec.Payload) error {
 	return c.say(ctx, instance, events.CheckName("mailbox", mailbox),
 		&events.MailboxMessage{Mailbox: mailbox, Data: codec.Canonical(data)})

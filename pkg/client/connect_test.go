@@ -1,14 +1,19 @@
 package client_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rondo-run/rondo/internal/broker"
 	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
 	"github.com/rondo-run/rondo/internal/natstest"
 	"github.com/rondo-run/rondo/pkg/client"
@@ -65,4 +70,49 @@ func TestConnectMakesNoStreams(t *testing.T) {
 	for name := range js.StreamNames(t.Context()).Name() {
 		t.Errorf("there is a stream %s", name)
 	}
+}
+
+// TestAWrongPrefixIsNamed starts an instance where no stream has the prefix: the log and the error
+// name the prefix and say what to look at.
+func TestAWrongPrefixIsNamed(t *testing.T) {
+	server := natstest.Start(t)
+	log := &warned{text: make(chan string, 1)}
+	c, err := client.Connect(t.Context(), server.URL(), client.Prefix("shop"),
+		client.Logger(slog.New(slog.NewTextHandler(log, nil))))
+	must(t, err)
+	defer c.Close()
+	const want = "is \"shop\" the prefix of the system?"
+	ctx, cancel := context.WithCancel(soon(t))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := echo.Start(ctx, c, "a")
+		done <- err
+	}()
+	select {
+	case text := <-log.text:
+		if !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), want) {
+			t.Errorf("it logs %s", text)
+		}
+	case err := <-done:
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, broker.ErrNoStream) ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// warned gives the first warning about publishing.
+type warned struct{ text chan string }
+
+func (w *warned) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("publishing fails")) {
+		select {
+		case w.text <- string(line):
+		default:
+		}
+	}
+	return len(line), nil
 }

@@ -32,10 +32,8 @@ type waits struct {
 	close  context.CancelFunc
 }
 
-func newWaits(b busclient.Broker, o options) *waits {
-	w := &waits{hub: newHub(b), o: o, asking: make(chan struct{}, maxAsking)}
-	w.ctx, w.close = context.WithCancel(context.Background())
-	return w
+func newWaits(ctx context.Context, end context.CancelFunc, b busclient.Broker, o options) *waits {
+	return &waits{hub: newHub(b), o: o, asking: make(chan struct{}, maxAsking), ctx: ctx, close: end}
 }
 
 // follow calls look until it is done: first to ask, unless the instance was started this very

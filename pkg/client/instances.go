@@ -21,7 +21,7 @@ func (c *Client) Instances() Instances { return Instances{c} }
 
 // Get returns an instance, or [ErrNoInstance].
 func (x Instances) Get(ctx context.Context, instance string) (Instance, error) {
-	i, err := x.c.reader.Instance(ctx, instance)
+	i, err := x.c.data.reader().Instance(ctx, instance)
 	if err != nil {
 		return Instance{}, err
 	}
@@ -41,7 +41,7 @@ func (x Instances) All(ctx context.Context, filter Filter) iter.Seq2[Instance, e
 // List returns one page of what [Instances.All] iterates over. A page may be shorter than its limit
 // and still have a Next.
 func (x Instances) List(ctx context.Context, filter Filter, page Page) (InstanceList, error) {
-	list, err := x.c.reader.List(ctx, filter.history(), history.Page(page))
+	list, err := x.c.data.reader().List(ctx, filter.history(), history.Page(page))
 	if err != nil {
 		return InstanceList{}, err
 	}
@@ -50,12 +50,12 @@ func (x Instances) List(ctx context.Context, filter Filter, page Page) (Instance
 
 // Count counts the instances that match a filter. It stops at the limit; 0 means no limit.
 func (x Instances) Count(ctx context.Context, filter Filter, limit int64) (int64, error) {
-	return x.c.reader.Count(ctx, filter.history(), limit)
+	return x.c.data.reader().Count(ctx, filter.history(), limit)
 }
 
 // Tree returns an instance with all its descendants, parents before their children.
 func (x Instances) Tree(ctx context.Context, instance string) ([]Node, error) {
-	nodes, err := x.c.reader.Tree(ctx, instance)
+	nodes, err := x.c.data.reader().Tree(ctx, instance)
 	return convert(nodes, nodeOf), err
 }
 
@@ -63,17 +63,17 @@ func (x Instances) Tree(ctx context.Context, instance string) ([]Node, error) {
 func (x Instances) Waiting(ctx context.Context, instance string) (Waiting, error) {
 	var w query.Waiting
 	var err error
-	if asker, ok := x.c.reader.(*query.Reader); ok {
+	if asker, ok := x.c.data.reader().(*query.Reader); ok {
 		w, err = asker.Waiting(ctx, instance)
 	} else {
-		w, err = query.WaitingOf(ctx, x.c.reader, instance)
+		w, err = query.WaitingOf(ctx, x.c.data.reader(), instance)
 	}
 	return waitingOf(w), err
 }
 
 // Stats measures the current execution of an instance.
 func (x Instances) Stats(ctx context.Context, instance string) (Stats, error) {
-	s, err := x.c.reader.Stats(ctx, instance)
+	s, err := x.c.data.reader().Stats(ctx, instance)
 	return Stats(s), err
 }
 
@@ -82,7 +82,7 @@ func (x Instances) Stats(ctx context.Context, instance string) (Stats, error) {
 // Executions iterates over the executions of an instance that are still kept, oldest first.
 func (x Instances) Executions(ctx context.Context, instance string) iter.Seq2[Execution, error] {
 	return numbered(0, func(e Execution) int64 { return e.Execution }, func(after int64) ([]Execution, error) {
-		list, err := x.c.reader.Executions(ctx, instance, after, pageSize)
+		list, err := x.c.data.reader().Executions(ctx, instance, after, pageSize)
 		return convert(list, executionOf), err
 	})
 }
@@ -93,7 +93,7 @@ func (x Instances) Events(ctx context.Context, instance string, execution,
 	after int64) iter.Seq2[events.Event, error] {
 	return func(yield func(events.Event, error) bool) {
 		if execution == 0 {
-			i, err := x.c.reader.Instance(ctx, instance)
+			i, err := x.c.data.reader().Instance(ctx, instance)
 			if err != nil {
 				yield(events.Event{}, err)
 				return
@@ -101,7 +101,7 @@ func (x Instances) Events(ctx context.Context, instance string, execution,
 			execution = i.Execution
 		}
 		numbered(after, func(e events.Event) int64 { return e.ID }, func(after int64) ([]events.Event, error) {
-			return x.c.reader.Events(ctx, instance, execution, after, pageSize)
+			return x.c.data.reader().Events(ctx, instance, execution, after, pageSize)
 		})(yield)
 	}
 }
@@ -109,7 +109,7 @@ func (x Instances) Events(ctx context.Context, instance string, execution,
 // History returns the whole history of an execution, 0 for the current one, as replay tests read
 // it.
 func (x Instances) History(ctx context.Context, instance string, execution int64) (events.Export, error) {
-	return history.Export(ctx, x.c.reader, instance, execution)
+	return history.Export(ctx, x.c.data.reader(), instance, execution)
 }
 
 // ---- Values and the custom status.
@@ -117,13 +117,13 @@ func (x Instances) History(ctx context.Context, instance string, execution int64
 // Value returns a value of an instance; ok is false if there is none. See also
 // [orchestration.Value.Read].
 func (x Instances) Value(ctx context.Context, instance, key string) (value Value, ok bool, err error) {
-	v, ok, err := x.c.reader.Value(ctx, instance, key)
+	v, ok, err := x.c.data.reader().Value(ctx, instance, key)
 	return Value(v), ok, err
 }
 
 // Values returns all values of an instance; none for one that does not exist.
 func (x Instances) Values(ctx context.Context, instance string) (map[string]Value, error) {
-	all, err := x.c.reader.Values(ctx, instance)
+	all, err := x.c.data.reader().Values(ctx, instance)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (x Instances) Values(ctx context.Context, instance string) (map[string]Valu
 // version 0. See also [orchestration.Status.Read] and [Client.WatchStatus].
 func (x Instances) CustomStatus(ctx context.Context, instance string, known int64) (
 	s orchestration.CustomStatus, changed bool, err error) {
-	got, err := x.c.reader.CustomStatus(ctx, instance, known)
+	got, err := x.c.data.reader().CustomStatus(ctx, instance, known)
 	return orchestration.CustomStatus{Data: got.Data, Version: got.Version}, got.Changed, err
 }
 
@@ -154,7 +154,7 @@ func (x Instances) CustomStatus(ctx context.Context, instance string, known int6
 // them. An instance that does not end in time, because no orchestrator runs it, is deleted as it
 // is.
 func (x Instances) Delete(ctx context.Context, instances []string, how DeleteOptions) (Removed, error) {
-	d, err := x.c.delete(ctx, instances,
+	d, err := x.c.data.delete(ctx, x.c.broker, instances,
 		history.Deletion{Force: how.Force, Alone: how.Alone, Children: how.Children, Prefix: x.c.broker.Prefix()})
 	out := Removed{Instances: d.Instances, Executions: d.Executions, Events: d.Events, Values: d.Values}
 	if d.Withdrawn != nil {
@@ -176,13 +176,13 @@ func (x Instances) Delete(ctx context.Context, instances []string, how DeleteOpt
 //	}
 func (x Instances) DeleteEnded(ctx context.Context, filter Filter) iter.Seq2[Removed, error] {
 	return batches(func(page history.Page) (history.DeleteResultPage, error) {
-		return x.c.remover.DeleteEnded(ctx, filter.history(), page)
+		return x.c.data.remover().DeleteEnded(ctx, filter.history(), page)
 	})
 }
 
 // Prune removes former executions of an instance. The current one and the values stay.
 func (x Instances) Prune(ctx context.Context, instance string, keep Keep) (Removed, error) {
-	d, err := x.c.remover.Prune(ctx, instance, history.Keep(keep))
+	d, err := x.c.data.remover().Prune(ctx, instance, history.Keep(keep))
 	return removedOf(history.DeleteResultPage{DeleteResult: d}), err
 }
 
@@ -190,7 +190,7 @@ func (x Instances) Prune(ctx context.Context, instance string, keep Keep) (Remov
 // prunes a batch of them, and gives its counts: without a loop, nothing is removed.
 func (x Instances) PruneAll(ctx context.Context, filter Filter, keep Keep) iter.Seq2[Removed, error] {
 	return batches(func(page history.Page) (history.DeleteResultPage, error) {
-		return x.c.remover.PruneAll(ctx, filter.history(), history.Keep(keep), page)
+		return x.c.data.remover().PruneAll(ctx, filter.history(), history.Keep(keep), page)
 	})
 }
 

@@ -55,7 +55,7 @@ func (w *ending) look(ctx context.Context, heard []query.Notification, ask bool)
 	if !ask {
 		return false, nil
 	}
-	info, err := w.c.reader.Instance(ctx, w.instance)
+	info, err := w.c.data.reader().Instance(ctx, w.instance)
 	if errors.Is(err, history.ErrNoInstance) {
 		if w.existed || w.taken {
 			return false, deleted(w.instance)
@@ -213,7 +213,7 @@ func (d *delivering) look(ctx context.Context, heard []query.Notification, ask b
 
 // findStart asks whether the start has begun the instance.
 func (d *delivering) findStart(ctx context.Context) (bool, error) {
-	info, err := d.c.reader.Instance(ctx, d.instance)
+	info, err := d.c.data.reader().Instance(ctx, d.instance)
 	switch {
 	case errors.Is(err, history.ErrNoInstance):
 		return false, nil

@@ -80,15 +80,11 @@ type Schedules struct{ c *Client }
 // Schedules returns the part of the client that manages schedules.
 func (c *Client) Schedules() Schedules { return Schedules{c} }
 
-func (s Schedules) broker() (broker.Schedules, error) {
-	b, ok := s.c.broker.(broker.Schedules)
-	if !ok {
-		return nil, errors.New("this broker keeps no schedules")
-	}
-	return b, nil
-}
+func (s Schedules) broker() (broker.Schedules, error) { return s.c.broker.schedules() }
 
-// Put creates a schedule, or replaces the one of its id. The next start is counted from now.
+// Put creates a schedule, or replaces the one of its id. The next start is counted from now. Put
+// refuses what [Schedule.Check] refuses, and a cron that the broker does not take. It does not
+// check whether an orchestrator has the orchestration and its version, nor whether the input fits.
 func (s Schedules) Put(ctx context.Context, x Schedule) error {
 	b, err := s.broker()
 	if err != nil {

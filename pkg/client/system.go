@@ -18,7 +18,7 @@ func (c *Client) System() System { return System{c} }
 
 // Status asks one orchestrator for the orchestrators, partitions and backlogs of the system.
 func (s System) Status(ctx context.Context) (SystemStatus, error) {
-	x, err := query.NewReader(s.c.broker).System(ctx)
+	x, err := s.c.data.asker.System(ctx)
 	if err != nil {
 		return SystemStatus{}, err
 	}
@@ -27,7 +27,7 @@ func (s System) Status(ctx context.Context) (SystemStatus, error) {
 
 // Metrics counts the instances, executions and events of the database.
 func (s System) Metrics(ctx context.Context) (Metrics, error) {
-	m, err := s.c.reader.Metrics(ctx)
+	m, err := s.c.data.reader().Metrics(ctx)
 	if err != nil {
 		return Metrics{}, err
 	}
@@ -68,7 +68,7 @@ func (s System) SetLogLevel(ctx context.Context, change LogLevelChange) ([]LogLe
 // It returns before they do. They recover by themselves when the broker has lost everything; use
 // this after a partial loss.
 func (s System) Recover(ctx context.Context) (Recovery, error) {
-	r, err := query.NewReader(s.c.broker).Recover(ctx)
+	r, err := s.c.data.asker.Recover(ctx)
 	return Recovery(r), err
 }
 

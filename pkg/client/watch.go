@@ -66,7 +66,7 @@ func (w *watching) look(ctx context.Context, heard []query.Notification, ask boo
 	if !ask {
 		return false, nil
 	}
-	info, err := w.c.reader.Instance(ctx, w.instance)
+	info, err := w.c.data.reader().Instance(ctx, w.instance)
 	switch {
 	case errors.Is(err, history.ErrNoInstance) && w.existed:
 		return false, deleted(w.instance)
@@ -121,11 +121,11 @@ func (w *valueWait) look(ctx context.Context, heard []query.Notification, ask bo
 		return false, nil
 	}
 	// First the state of the instance: once it has ended it sets no value any more.
-	info, gone := w.c.reader.Instance(ctx, w.instance)
+	info, gone := w.c.data.reader().Instance(ctx, w.instance)
 	if gone != nil && !errors.Is(gone, history.ErrNoInstance) {
 		return false, gone
 	}
-	v, ok, err := w.c.reader.Value(ctx, w.instance, w.key)
+	v, ok, err := w.c.data.reader().Value(ctx, w.instance, w.key)
 	switch {
 	case err != nil:
 		return false, err
@@ -145,12 +145,12 @@ func (w *valueWait) look(ctx context.Context, heard []query.Notification, ask bo
 // ReadValue implements [orchestration.Client]. [Instances.Value] also gives when the instance set
 // it.
 func (c *Client) ReadValue(ctx context.Context, instance, key string) (codec.Payload, bool, error) {
-	v, ok, err := c.reader.Value(ctx, instance, key)
+	v, ok, err := c.data.reader().Value(ctx, instance, key)
 	return v.Data, ok, err
 }
 
 // ReadStatus implements [orchestration.Client].
 func (c *Client) ReadStatus(ctx context.Context, instance string) (orchestration.CustomStatus, error) {
-	s, err := c.reader.CustomStatus(ctx, instance, -1)
+	s, err := c.data.reader().CustomStatus(ctx, instance, -1)
 	return orchestration.CustomStatus{Data: s.Data, Version: s.Version}, err
 }

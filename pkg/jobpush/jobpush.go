@@ -1,7 +1,7 @@
 // Package jobpush lets orchestrations push jobs to job queues.
 //
 //	err := jobpush.Push(ctx, "emails",
-//		jobpush.Job{Item: welcome}, jobpush.Job{Item: receipt, Delay: time.Hour})
+//		jobpush.Job{Data: welcome}, jobpush.Job{Data: receipt, Delay: time.Hour})
 //
 // Behind it is an activity of the engine's own. An orchestrator executes it, because workers need
 // no database; it is in the history like any other activity.

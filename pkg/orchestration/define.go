@@ -135,7 +135,8 @@ func (d Definition[In, Out]) ContinueAsNew(ctx *Context, in In, opts ...Continue
 	return zero, &coro.ContinueAsNew{Name: d.name, Version: o.version, Input: input}
 }
 
-// Start starts an instance from outside.
+// Start starts an instance from outside. It retries until NATS has stored the message or ctx ends,
+// so give ctx a deadline.
 func (d Definition[In, Out]) Start(ctx context.Context, c Client, in In, opts ...StartOption) (Handle[Out], error) {
 	input, err := c.Codec().Encode(in)
 	id, start, err := StartInstance(ctx, c, d.name, input,

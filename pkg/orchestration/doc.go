@@ -118,10 +118,10 @@
 //
 //	approval, err := Approve.WaitWithin(ctx, 24*time.Hour)
 //
-// From outside it is raised with a client, by another instance with Send:
+// From outside it is raised with a client, by another instance with RaiseFrom:
 //
 //	err := Approve.Raise(ctx, client, "order-7", Approval{By: "ann"})
-//	err := Approve.Send(ctx, "order-7", Approval{By: "ann"})
+//	err := Approve.RaiseFrom(ctx, "order-7", Approval{By: "ann"})
 //
 // The engine drops an event that the instance does not wait for. So begin to wait before you ask a
 // client to raise it, or use a mailbox.
@@ -129,8 +129,8 @@
 // # Mailboxes
 //
 // The messages of a [Mailbox] are kept in order until they are read, also when the
-// instance continues as new. A message is read once. Outside, Send puts one in; between instances,
-// Send.
+// instance continues as new. A message is read once. A client sends one with Send, another instance
+// with SendFrom.
 //
 //	var Items = orchestration.DefineMailbox[Item]("items")
 //

@@ -68,8 +68,8 @@ func (e Event[T]) RaiseFrom(ctx *Context, instance string, v T) error {
 }
 
 // Raise raises the event for an instance, from outside. It returns when NATS has stored the
-// message. [Event.Deliver] also tells whether the instance has taken it; [Event.RaiseFrom] raises
-// it within an orchestration.
+// message, and retries until ctx ends, so give ctx a deadline. [Event.Deliver] also tells whether
+// the instance has taken it; [Event.RaiseFrom] raises it within an orchestration.
 func (e Event[T]) Raise(ctx context.Context, c Client, instance string, v T) error {
 	m, err := e.message(c, instance, v)
 	return publish(ctx, c, m, err)
@@ -152,8 +152,8 @@ func (q Mailbox[T]) SendFrom(ctx *Context, instance string, v T) error {
 }
 
 // Send puts a message into an instance's mailbox, from outside. It returns when NATS has stored the
-// message. [Mailbox.Deliver] also tells whether it is in the mailbox; [Mailbox.SendFrom] sends
-// within an orchestration.
+// message, and retries until ctx ends, so give ctx a deadline. [Mailbox.Deliver] also tells whether
+// it is in the mailbox; [Mailbox.SendFrom] sends within an orchestration.
 func (q Mailbox[T]) Send(ctx context.Context, c Client, instance string, v T) error {
 	m, err := q.message(c, instance, v)
 	return publish(ctx, c, m, err)

@@ -58,22 +58,55 @@ func TestPanicInABranchFailsTheInstance(t *testing.T) {
 	}
 }
 
+// used calls a context on a goroutine of its own, as an activity does, and gives the panic.
+func used(ctx oc) any {
+	panicked := make(chan any, 1)
+	go func() {
+		var r any
+		defer func() { panicked <- r }() // also if the goroutine is ended
+		defer func() { r = recover() }()
+		ctx.Now()
+	}()
+	return <-panicked
+}
+
+const misused = "an orchestration.Context was used outside of its orchestration"
+
 func TestContextIsUselessAfterItsOrchestration(t *testing.T) {
 	var escaped oc
 	misuse(t, func(ctx oc, _ string) (string, error) { escaped = ctx; return "", nil })
-	defer func() {
-		if r := recover(); r != nil && !strings.Contains(r.(string), "outside of its orchestration") {
-			t.Errorf("it panicked with %v", r)
-		}
-	}()
-	done := make(chan any)
-	go func() {
-		defer close(done)
-		defer func() { done <- recover() }()
-		escaped.Now()
-	}()
-	if r, _ := (<-done).(string); r != "" && !strings.Contains(r, "outside of its orchestration") {
-		t.Errorf("it panicked with %v", r)
+	if r, _ := used(escaped).(string); !strings.HasPrefix(r, misused) {
+		t.Errorf("it panicked with %q", r)
+	}
+}
+
+func TestContextIsUselessAfterAnEviction(t *testing.T) {
+	var escaped oc
+	in, _ := misuse(t, func(ctx oc, _ string) (string, error) { escaped = ctx; return approve.Wait(ctx) })
+	in.Evict()
+	if r, _ := used(escaped).(string); !strings.HasPrefix(r, misused) {
+		t.Errorf("it panicked with %q", r)
+	}
+}
+
+// TestContextOfAnotherInstanceFailsTheOneThatUsesIt: the error names the misuse, whether the other
+// instance waits, was evicted or has ended.
+func TestContextOfAnotherInstanceFailsTheOneThatUsesIt(t *testing.T) {
+	for name, other := range map[string]func(oc) (string, error){
+		"waits":   func(ctx oc) (string, error) { return approve.Wait(ctx) },
+		"evicted": func(ctx oc) (string, error) { return approve.Wait(ctx) },
+		"ended":   func(oc) (string, error) { return "", nil },
+		"failed":  func(oc) (string, error) { panic("it fails") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var escaped oc
+			in, _ := misuse(t, func(ctx oc, _ string) (string, error) { escaped = ctx; return other(ctx) })
+			if name == "evicted" {
+				in.Evict()
+			}
+			_, turn := misuse(t, func(oc, string) (string, error) { return echo.Call(escaped, "x") })
+			wantFault(t, turn, failure.Panicked, misused)
+		})
 	}
 }
 

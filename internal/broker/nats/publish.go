@@ -163,6 +163,7 @@ func orFull(err error) error {
 // pause waits before the next attempt, and returns the error of the last one if there is none.
 func (p *publisher) pause(ctx context.Context, attempt int, last error) error {
 	delay := backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}.After(attempt)
+	last = p.withoutStream(last)
 	if attempt == 3 {
 		p.log.Warn("NATS: publishing fails; retrying", "error", last)
 	}
@@ -170,13 +171,23 @@ func (p *publisher) pause(ctx context.Context, attempt int, last error) error {
 	case <-time.After(delay):
 		return nil
 	case <-ctx.Done():
-		if errors.Is(last, jetstream.ErrNoStreamResponse) {
-			last = errors.Join(broker.ErrNoStream, last)
-		}
 		return problem("publish", errors.Join(context.Cause(ctx), orFull(last)))
 	case <-p.ctx.Done():
 		return problem("publish", errors.Join(nats.ErrConnectionClosed, last))
 	}
+}
+
+// withoutStream adds [broker.ErrNoStream] to the error of a message that no stream has answered. If
+// this connection has seen no stream, the prefix may be wrong.
+func (p *publisher) withoutStream(err error) error {
+	switch {
+	case !errors.Is(err, jetstream.ErrNoStreamResponse):
+		return err
+	case p.SeesStreams() == nil:
+		return fmt.Errorf("%w: %w", broker.ErrNoStream, err)
+	}
+	return fmt.Errorf("%w: is %q the prefix of the system? If it is, `migrate --streams`, or an orchestrator that "+
+		"starts, creates the streams: %w", broker.ErrNoStream, p.names.prefix, err)
 }
 
 // congestion is the load of the broker. Publishing unacknowledged messages again would only add to
