@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +46,7 @@ type committed struct {
 	begun, at, published time.Time // when the commit began and ended, and when all its messages were published
 }
 
-// commitFault is the error for which all commits fail, and since when.
+// commitFault is the error for which commits fail, and since when.
 type commitFault struct {
 	since time.Time
 	err   error
@@ -69,8 +71,9 @@ type committer struct {
 	delayed  int // turns with a delay of their own
 	backoff  commitBackoff
 	group    groupCommit
-	armed    bool         // a timer will wake the loop
-	fault    *commitFault // since the last success
+	armed    bool                    // a timer will wake the loop
+	failed   map[*decision]time.Time // turns that are tried again: when their first attempt began
+	unknown  time.Time               // the same of turns that were not stored for certain; until the next success
 	shared   atomic.Pointer[commitFault]
 }
 
@@ -209,19 +212,60 @@ func (c *committer) finish(x *committed) {
 // succeed records that the store has taken a batch.
 func (c *committer) succeed(x *committed) {
 	c.backoff.succeed(len(x.decisions), c.limits.turns, time.Now())
-	c.fault = nil
-	c.shared.Store(nil)
+	c.unknown = time.Time{}
+	c.forget(x.decisions)
+}
+
+// doubt notes that turns which may be stored are decided again. If they have failed before, the
+// fault lasts until the store takes a batch.
+func (c *committer) doubt(x *committed) {
+	for _, d := range x.decisions {
+		if since, is := c.failed[d]; is && (c.unknown.IsZero() || since.Before(c.unknown)) {
+			c.unknown = since
+		}
+	}
+	c.forget(x.decisions)
+}
+
+// forget notes that turns are not tried again. The fault ends with the last one that has failed:
+// the store may take small batches, and refuse others.
+func (c *committer) forget(decisions []*decision) {
+	f := c.shared.Load()
+	if f == nil {
+		return
+	}
+	for _, d := range decisions {
+		delete(c.failed, d)
+	}
+	c.shared.Store(c.faultWith(f.err))
+}
+
+// faultWith returns a fault with an error, nil if no turn that has failed is tried again.
+func (c *committer) faultWith(err error) *commitFault {
+	all := slices.Collect(maps.Values(c.failed))
+	if !c.unknown.IsZero() {
+		all = append(all, c.unknown)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return &commitFault{since: slices.MinFunc(all, time.Time.Compare), err: err}
 }
 
 // retry has the turns of a failed batch committed again. It returns a turn that is not tried again.
 func (c *committer) retry(x *committed) (refused *decision) {
 	n := len(x.decisions)
-	if c.fault == nil {
-		c.fault = &commitFault{since: time.Now(), err: x.err}
+	if c.shared.Load() == nil {
+		c.failed = make(map[*decision]time.Time)
 		c.log.Warn("a commit failed; trying again", "turns", n, "class", history.ClassOf(x.err).String(),
 			"error", x.err)
 	}
-	c.shared.Store(&commitFault{since: c.fault.since, err: x.err})
+	for _, d := range x.decisions {
+		if _, again := c.failed[d]; !again {
+			c.failed[d] = x.begun
+		}
+	}
+	c.shared.Store(c.faultWith(x.err))
 	c.backoff.fail(n)
 	if n > 1 {
 		c.waiting = append(x.decisions, c.waiting...)
@@ -240,16 +284,17 @@ func (c *committer) retry(x *committed) (refused *decision) {
 			c.waiting = append(c.waiting, d)
 		})
 	case retryNever:
+		c.forget(x.decisions)
 		return d
 	}
 	return nil
 }
 
-// failing returns the error for which all commits fail, if they have failed for 5 seconds. Any
-// goroutine may call it.
+// failing returns the error for which commits fail, if turns have been tried in vain for 5 seconds.
+// Any goroutine may call it.
 func (c *committer) failing() error {
 	if f := c.shared.Load(); f != nil && time.Since(f.since) > 5*time.Second {
-		return fmt.Errorf("nothing can be committed since %s: %w", f.since.UTC().Format(time.RFC3339), f.err)
+		return fmt.Errorf("commits have failed since %s: %w", f.since.UTC().Format(time.RFC3339), f.err)
 	}
 	return nil
 }

@@ -2,7 +2,10 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +53,44 @@ func TestSmallCommitsWaitAMoment(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A failed batch is tried again, while a small commit succeeds. The process counts as failing since
+// the first attempt began, until each turn of the batch was stored or given up.
+func TestASmallCommitDoesNotEndAFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &committer{limits: batchLimits{turns: 10}, log: slog.New(slog.DiscardHandler)}
+		began := time.Now()
+		failing := func(want bool) {
+			t.Helper()
+			err := c.failing()
+			if says := "since " + began.UTC().Format(time.RFC3339); (err != nil) != want ||
+				want && !strings.Contains(err.Error(), says) {
+				t.Errorf("%v; want an error %s: %t", err, says, want)
+			}
+		}
+		large := &committed{decisions: []*decision{{}, {}}, err: errors.New("the disk is full"), begun: began}
+		small := &committed{decisions: []*decision{{}}}
+		<-time.After(4 * time.Second) // the attempt takes as long
+		c.retry(large)
+		failing(false)
+		<-time.After(2 * time.Second)
+		failing(true)
+		c.succeed(small)
+		failing(true)
+		large.begun = time.Now()
+		c.retry(large)
+		c.succeed(&committed{decisions: large.decisions[:1]})
+		failing(true)
+		refused := &committed{decisions: large.decisions[1:], err: large.err, begun: time.Now()}
+		c.after = func(time.Duration, func()) {}
+		for c.retry(refused) == nil {
+			failing(true)
+			<-time.After(time.Second)
+			c.succeed(small)
+		}
+		failing(false)
+	})
 }
 
 // The loop turns again when the delay is over, even if nothing else happens.

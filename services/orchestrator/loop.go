@@ -504,6 +504,7 @@ func (l *loop) takeCommitted(ctx context.Context, x *committed) {
 
 // takeUnknown continues after an ambiguous commit: history tells whether it happened.
 func (l *loop) takeUnknown(x *committed) {
+	l.commits.doubt(x)
 	l.log.Warn("commit outcome unknown; reloading instances", "turns", len(x.decisions),
 		"error", x.err)
 	for _, d := range x.decisions {

@@ -26,7 +26,7 @@ type Status struct {
 	UnpublishedFor time.Duration
 	// Stuck counts goroutines in which the code of an instance has not returned.
 	Stuck int
-	// CommitFault is the error for which all commits fail, or nil.
+	// CommitFault is the error for which commits fail, or nil.
 	CommitFault error
 	// Unknown are instances whose messages wait for an orchestrator that can take them.
 	Unknown []Unknown

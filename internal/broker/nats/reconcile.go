@@ -264,12 +264,21 @@ func (c *comparison) note(part, problem string, harmful bool, repair func(contex
 
 const isMissing = "it is missing"
 
-// may returns repair if this process may make and change streams, and is the one to do so.
+// may returns repair if orchestrators with the settings of this process may make and change
+// streams.
 func (c *comparison) may(repair func(context.Context) error) func(context.Context) error {
-	if !c.first || c.plan.config.Setup != Make {
+	if c.plan.config.Setup != Make {
 		return nil
 	}
 	return repair
+}
+
+// noteStream notes a flaw of a stream. The receiver of partition 0 repairs it.
+func (c *comparison) noteStream(part, problem string, harmful bool, repair func(context.Context) error) {
+	c.note(part, problem, harmful, repair)
+	if !c.first {
+		c.found[len(c.found)-1].repair = nil
+	}
 }
 
 // refused reports whether an error ends the comparison of a part. What this user may not see is
@@ -291,7 +300,7 @@ func (c *comparison) stream(ctx context.Context, want jetstream.StreamConfig) (s
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		c.note(part, isMissing, true, c.may(c.mend))
+		c.noteStream(part, isMissing, true, c.may(c.mend))
 		return nil
 	}
 	if c.refused(part, err) {
@@ -325,7 +334,7 @@ func (c *comparison) stream(ctx context.Context, want jetstream.StreamConfig) (s
 	case state == intact: // it may have other settings, which stay
 		repair = c.may(func(ctx context.Context) error { return c.restoreReplicas(ctx, want.Name) })
 	}
-	c.note(part, strings.Join(differs, "; "), !mild(want.Name == c.names.dead, differs), repair)
+	c.noteStream(part, strings.Join(differs, "; "), !mild(want.Name == c.names.dead, differs), repair)
 	return st
 }
 

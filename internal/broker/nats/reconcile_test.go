@@ -318,6 +318,42 @@ func TestDamageIsToldWhereItMayNotBeRepaired(t *testing.T) {
 	}
 }
 
+// TestDamageThatAnotherProcessRepairs: a process without partition 0 tells of a damaged stream that
+// the owner of partition 0 repairs soon.
+func TestDamageThatAnotherProcessRepairs(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := natstest.Connect(t, s, natsbroker.Config{Partitions: 2})
+	b.ReconcileEvery(20 * time.Millisecond)
+	go func() { _ = b.Receive(t.Context(), 1, func(broker.Delivery) {}) }()
+	js := rawJetStream(t, s)
+	remedy := func(part string) (remedy string) {
+		natstest.Eventually(t, part+" is told", func() bool {
+			for _, f := range b.Flaws() {
+				if f.Part == "stream "+part {
+					remedy = f.Remedy
+					return true
+				}
+			}
+			return false
+		})
+		return remedy
+	}
+	dead := streamInfo(t, t.Context(), js, "RONDO_DEAD").Config
+	dead.MaxMsgs = 1000
+	if _, err := js.UpdateStream(t.Context(), dead); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "KV_RONDO_PROGRESS"); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"RONDO_DEAD", "KV_RONDO_PROGRESS"} {
+		if got, want := remedy(part), "an orchestrator repairs it within a minute"; got != want {
+			t.Errorf("the remedy for %s is %q, want %q", part, got, want)
+		}
+	}
+}
+
 // TestOtherSettingsAreNoDamage: a process with other settings has made its setup meanwhile, as in a
 // deployment. The former settings do not come back, and nothing is told; damage of the new ones is.
 func TestOtherSettingsAreNoDamage(t *testing.T) {
