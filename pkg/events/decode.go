@@ -41,6 +41,12 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if slices.Contains(tokens, "") {
 		return Message{}, errors.New("it has an empty word; expected <verb>.<name>.<instance>")
 	}
+	for i, word := range tokens {
+		isTag := i == 1 && tokens[0] == string(VerbTask) && word == encodeTag(defaultTag)
+		if err := checkWord(word); err != nil && !isTag {
+			return Message{}, err
+		}
+	}
 	if len(body) > MaxPayload {
 		return Message{}, CheckPayload("body", body)
 	}
@@ -81,6 +87,17 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		err = CheckChosenInstance(instance)
 	}
 	return m, err
+}
+
+// checkWord refuses a word that is not spelled as EncodeToken spells it. With another spelling of
+// its instance, a message is in another partition than the other messages of the instance, so that
+// two orchestrators process them, in any order.
+func checkWord(word string) error {
+	text, err := DecodeToken(word)
+	if right := EncodeToken(text); right != word && err == nil { // otherwise the decoder of the word reports it
+		return fmt.Errorf("its word %q is not encoded as the protocol says; write %q", cut(word, 128), cut(right, 128))
+	}
+	return nil
 }
 
 // isAcknowledgement tells whether a body is that of an acknowledgement, or of a refusal, of
