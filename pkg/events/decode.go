@@ -41,11 +41,8 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if slices.Contains(tokens, "") {
 		return Message{}, errors.New("it has an empty word; expected <verb>.<name>.<instance>")
 	}
-	for i, word := range tokens {
-		isTag := i == 1 && tokens[0] == string(VerbTask) && word == encodeTag(defaultTag)
-		if err := checkWord(word); err != nil && !isTag {
-			return Message{}, err
-		}
+	if err := checkWords(tokens); err != nil {
+		return Message{}, err
 	}
 	if len(body) > MaxPayload {
 		return Message{}, CheckPayload("body", body)
@@ -87,6 +84,21 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		err = CheckChosenInstance(instance)
 	}
 	return m, err
+}
+
+// CheckSubject refuses a subject of a message with a word that is not encoded as the protocol says.
+func CheckSubject(prefix, subject string) error {
+	return checkWords(strings.Split(strings.TrimPrefix(subject, prefix+"."), "."))
+}
+
+func checkWords(words []string) error {
+	for i, word := range words {
+		isTag := i == 1 && words[0] == string(VerbTask) && word == encodeTag(defaultTag)
+		if err := checkWord(word); err != nil && !isTag {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkWord refuses a word that is not spelled as EncodeToken spells it. With another spelling of
