@@ -41,6 +41,9 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 	if slices.Contains(tokens, "") {
 		return Message{}, errors.New("it has an empty word; expected <verb>.<name>.<instance>")
 	}
+	if err := checkWords(tokens); err != nil {
+		return Message{}, err
+	}
 	if len(body) > MaxPayload {
 		return Message{}, CheckPayload("body", body)
 	}
@@ -81,6 +84,32 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		err = CheckChosenInstance(instance)
 	}
 	return m, err
+}
+
+// CheckSubject refuses a subject of a message with a word that is not encoded as the protocol says.
+func CheckSubject(prefix, subject string) error {
+	return checkWords(strings.Split(strings.TrimPrefix(subject, prefix+"."), "."))
+}
+
+func checkWords(words []string) error {
+	for i, word := range words {
+		isTag := i == 1 && words[0] == string(VerbTask) && word == encodeTag(defaultTag)
+		if err := checkWord(word); err != nil && !isTag {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWord refuses a word that is not spelled as EncodeToken spells it. With another spelling of
+// its instance, a message is in another partition than the other messages of the instance, so that
+// two orchestrators process them, in any order.
+func checkWord(word string) error {
+	text, err := DecodeToken(word)
+	if right := EncodeToken(text); right != word && err == nil { // otherwise the decoder of the word reports it
+		return fmt.Errorf("its word %q is not encoded as the protocol says; write %q", cut(word, 128), cut(right, 128))
+	}
+	return nil
 }
 
 // isAcknowledgement tells whether a body is that of an acknowledgement, or of a refusal, of

@@ -121,6 +121,9 @@ func FuzzDecodeMessage(f *testing.F) {
 			return
 		}
 		w := wire(t, first)
+		if in := subject[strings.LastIndexByte(subject, '.')+1:]; in != events.EncodeToken(first.Instance) {
+			t.Errorf("%q is read as the instance %q, which belongs to another partition", in, first.Instance)
+		}
 		if strings.ContainsAny(w.Subject, "*> \t\r\n\x00") || strings.Contains(w.Subject, "..") ||
 			!utf8.ValidString(w.Subject) {
 			t.Errorf("the subject %q is none that NATS takes", w.Subject)

@@ -215,8 +215,8 @@ func plainByte(c byte) bool {
 		strings.IndexByte("-_~:@+=,/", c) >= 0
 }
 
-// DecodeToken undoes EncodeToken. Bytes that need no encoding may stand as they are or encoded, as
-// other clients like it.
+// DecodeToken undoes EncodeToken. It takes other spellings, too: names of consumers have some.
+// [Decode] refuses them in the subjects of messages.
 func DecodeToken(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, nil

@@ -232,6 +232,9 @@ func (h *jobHandlers) pushOf(c *call, body pushBody) (jobs.Push, error) {
 	case len(list) == 0:
 		return jobs.Push{}, invalid("items: an empty list; push 1 to %d at once", jobs.MaxCount)
 	}
+	if keys := c.Header.Values("Idempotency-Key"); len(keys) > 1 || len(keys) == 1 && keys[0] == "" {
+		return jobs.Push{}, invalid("give one Idempotency-Key that is not empty, or none")
+	}
 	op := jobs.Push{Key: c.Header.Get("Idempotency-Key"), KeyFor: keyFor, Jobs: make([]jobs.NewJob, len(list))}
 	if len(op.Key) > jobs.MaxKey || !utf8.ValidString(op.Key) {
 		return jobs.Push{}, invalid("the Idempotency-Key may have %d characters, in UTF-8", jobs.MaxKey)

@@ -245,6 +245,21 @@ func TestSpansOfRefusals(t *testing.T) {
 	}
 }
 
+// TestIdempotencyKeysAreClear: a push that seems to have a key, and has none or two, is refused.
+// Nothing is pushed then: the caller would take a second push for a harmless one.
+func TestIdempotencyKeysAreClear(t *testing.T) {
+	x := telling(t)
+	for _, keys := range [][]string{{""}, {"a", "b"}, {"a", "a"}, {"a", ""}} {
+		r, err := http.NewRequest("POST", x.url+"/queue/q/push", strings.NewReader(`{"item": 1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header["Idempotency-Key"] = keys
+		x.send(r).is(400, nil)
+	}
+	x.with("POST", "/queue/q/push", `{"item": 4}`, "Idempotency-Key", "a").is(200, map[string]any{"items_pushed": 1.0})
+}
+
 // TestMetricsOfQueues: requests by their statuses, jobs by their changes, and the states of
 // queues.
 func TestMetricsOfQueues(t *testing.T) {

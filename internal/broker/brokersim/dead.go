@@ -77,6 +77,9 @@ func (c *deadLetters) Replay(ctx context.Context, place uint64) error {
 	if l.Lost {
 		return fmt.Errorf("dead letter %d: its headers and body were too large to be kept", place)
 	}
+	if err := events.CheckSubject(c.b.prefix, l.Subject); err != nil {
+		return fmt.Errorf("replay dead letter %d on %q: %w", place, l.Subject, err)
+	}
 	h := maps.Clone(l.Header)
 	if h == nil {
 		h = make(events.Header)

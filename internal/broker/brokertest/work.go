@@ -633,8 +633,18 @@ func deadLetterStore(t *T) {
 			t.Errorf("%s: %v, want that there is none", what, err)
 		}
 	}
-	if left, err := c.DeadLetters(t.Context(), 0, 10); err != nil || len(left) != 2 {
-		t.Errorf("%d are left, %v; want 2", len(left), err)
+	odd := broker.Delivery{Subject: b.Prefix() + ".event.e.%78", Sequence: 2000, StoredAt: time.Now()}
+	t.must(b.StoreDeadLetter(t.Context(), odd, why))
+	left, err := c.DeadLetters(t.Context(), 0, 10)
+	t.must(err)
+	if len(left) != 3 {
+		t.Fatalf("%d are left; want 3", len(left))
+	}
+	if err := c.Replay(t.Context(), left[2].Sequence); err == nil || !strings.Contains(err.Error(), `write "x"`) {
+		t.Errorf("replay of another spelling: %v; want the right one", err)
+	}
+	if l, err := c.DeadLetter(t.Context(), left[2].Sequence); err != nil || l.Subject != odd.Subject {
+		t.Errorf("%+v, %v; want that it remains", l, err)
 	}
 	t.empty()
 }

@@ -242,3 +242,62 @@ func TestSubjectsDeniedToWorkersAndClients(t *testing.T) {
 		}
 	}
 }
+
+// A hostile worker nacks a task with a delay of a day, with the shipped permissions. An operator
+// removes the consumer and makes it again, as docs/security.md says, while another worker takes
+// tasks: that worker gets the task at once.
+func TestHeldTasksAreFreed(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartWith(t, embedded.Options{Config: shipped + "accounts.conf"})
+	b := made(t, s, "shop-setup", "rondo")
+	drain(t, b)
+	q := broker.TaskQueueName{Tag: "gpu", Activity: "a"}
+	if _, err := b.OpenTaskQueue(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), events.Wire{Subject: "rondo.task.gpu.a.1-2-l.i", Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	worker := natstest.Connect(t, s, natsbroker.Config{Setup: natsbroker.Use, InboxPrefix: "_INBOX_worker",
+		Login: natsbroker.Login{User: "shop-worker", Password: "shop-worker"}})
+	tasks, err := worker.OpenTaskQueue(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := make(chan broker.Delivery, 1)
+	take := func() {
+		for t.Context().Err() == nil {
+			// an error while the consumer is missing
+			if n, _ := tasks.Take(t.Context(), 1, func(d broker.Delivery) { took <- d }); n > 0 {
+				return
+			}
+		}
+	}
+	take()
+	(<-took).Hold.Nak(24 * time.Hour)
+	if _, err := worker.ListTaskQueues(t.Context()); err != nil { // NATS has the nack when it answers
+		t.Fatal(err)
+	}
+	js := rawJetStreamAs(t, s, "shop-setup")
+	name := natsbroker.ConsumerOf(q)
+	go take()
+	c, err := js.Consumer(t.Context(), "RONDO_TASKS", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteConsumer(t.Context(), "RONDO_TASKS", name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateConsumer(t.Context(), "RONDO_TASKS", c.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case d := <-took:
+		if d.Subject != "rondo.task.gpu.a.1-2-l.i" || d.NumDelivered != 1 {
+			t.Errorf("%+v", d)
+		}
+		d.Hold.Ack()
+	case <-time.After(longEnough):
+		t.Fatal("the task does not come")
+	}
+}

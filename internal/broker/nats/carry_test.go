@@ -106,6 +106,19 @@ func TestAForgedLetterIsNotReplayed(t *testing.T) {
 			t.Errorf("%q: %v, want that it remains", subject, err)
 		}
 	}
+	// The permissions deny a worker the dead letters of the engine's tasks, in one spelling only.
+	forged := "rondo.task.rondo%2esystem.a.1-2.i"
+	ack, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "rondo.dead.task.rondo%2esystem.a.1-2.i",
+		Header: nats.Header{"Rondo-Dead-Subject": {forged}, "Rondo-Dead-Id": {"d"}}, Data: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Replay(t.Context(), ack.Sequence); err == nil || !strings.Contains(err.Error(), "rondo%2Esystem") {
+		t.Errorf("%q: %v, want that it is not replayed", forged, err)
+	}
+	if _, err := b.DeadLetter(t.Context(), ack.Sequence); err != nil {
+		t.Errorf("%q: %v, want that it remains", forged, err)
+	}
 	if err := b.Replay(t.Context(), letter("rondo.task._.a.1-2.i")); err != nil {
 		t.Error(err)
 	}

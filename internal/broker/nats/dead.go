@@ -174,6 +174,9 @@ func (dl *deadLetters) Replay(ctx context.Context, place uint64) error {
 		return fmt.Errorf("replay dead letter %d: it is stored under %s, and its header %s has %q: no service "+
 			"wrote it, so it is not replayed", place, under, HeaderDeadSubject, l.Subject)
 	}
+	if err := events.CheckSubject(dl.prefix, l.Subject); err != nil {
+		return fmt.Errorf("replay dead letter %d on %q: %w", place, l.Subject, err)
+	}
 	h := events.Header(maps.Clone(l.Header))
 	if l.ID != "" {
 		h[events.HeaderMsgID] = []string{l.ID}
