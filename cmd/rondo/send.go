@@ -76,26 +76,28 @@ func (c messageCommands) sending(cmd *cobra.Command, said string,
 
 // controls are the commands that send control messages to an instance.
 var controls = map[string]struct {
-	how               events.How
-	short, long, said string
+	how                        events.How
+	short, long, reason, said string
 }{
 	"cancel": {events.Cancel, "Ask an instance to stop; it may clean up first",
 		"Ask an instance to stop. What it waits for ends, and its code may clean up, undo what it has done, and " +
-			"end. Its children are asked, too.", "cancellation requested"},
+			"end. Its children are asked, too.", "no longer wanted", "cancellation requested"},
 	"terminate": {events.Terminate, "End an instance at once",
 		"End an instance at once. Its code gets no chance to clean up; `rondo cancel` gives it one.",
-		"termination requested"},
+		"its code hangs", "termination requested"},
 	"suspend": {events.Suspend, "Suspend an instance until it is resumed",
-		"Suspend an instance. What comes for it is kept until `rondo resume`.", "suspension requested"},
+		"Suspend an instance. What comes for it is kept until `rondo resume`.", "the warehouse moves",
+		"suspension requested"},
 	"resume": {events.Resume, "Resume a suspended instance",
-		"Resume a suspended instance. It gets all that has come meanwhile.", "resumption requested"},
+		"Resume a suspended instance. It gets all that has come meanwhile.", "the warehouse has moved",
+		"resumption requested"},
 }
 
 func (c messageCommands) control(name string) *cobra.Command {
 	x := controls[name]
 	var reason string
 	cmd := &cobra.Command{Use: name + " INSTANCE...", Short: x.short, Long: x.long,
-		Example: "  rondo " + name + " order-2 --reason 'no longer wanted'"}
+		Example: "  rondo " + name + " order-2 --reason '" + x.reason + "'"}
 	cmd.Flags().StringVar(&reason, "reason", "", "the `text` that the history has as reason")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

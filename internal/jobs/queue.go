@@ -213,7 +213,8 @@ func CheckName(name string) error {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-', c == ':':
 		default:
 			return &InvalidError{fmt.Sprintf(
-				"the name of a queue has letters from a to z, digits, and the characters . _ - : only, not %q", name)}
+				"the name of a queue has letters from a to z, small or capital, digits, and the characters . _ - : "+
+					"only, not %q", name)}
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ func (s Settings) Check() error {
 		// every change of the queue writes it again
 		return bad("start: orchestration and version together have more than %d bytes", maxStart)
 	case s.Start != nil && !(s.Start.MaxPerSecond >= 0 && s.Start.MaxPerSecond <= 1e6):
-		return bad("start: max_per_second: %v; want at least 0, which is for no bound", s.Start.MaxPerSecond)
+		return bad("start: max_per_second: %v; want 0, which is for no bound, to 1000000", s.Start.MaxPerSecond)
 	}
 	return s.Mode.Check()
 }

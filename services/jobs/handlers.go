@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,14 +34,36 @@ func badJSON(err error) error {
 	case errors.As(err, &said):
 		return said
 	case errors.As(err, &wrong):
-		return invalid("%s: a %s is not what is wanted here, which is %s", or(wrong.Field, "the body"), wrong.Value,
-			wanted(wrong.Type.Kind().String()))
+		return invalid("%s: want %s, got %s", or(fieldOf(wrong), "the body"), wanted(wrong.Type.Kind().String()),
+			kindOf(wrong.Value))
 	case errors.As(err, &syntax):
 		return invalid("the body is not valid JSON: %v, at byte %d", err, syntax.Offset)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the body is not valid JSON: it ends too early")
 	}
 	return invalid("the body: %s; GET /openapi.json tells what there may be", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// fieldOf is the path of a field without the names of Go types, which are not in the JSON.
+func fieldOf(wrong *json.UnmarshalTypeError) string {
+	words := strings.Split(wrong.Field, ".")
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "pushedJob" || w == "lockBody" })
+	return strings.Join(words, ".")
+}
+
+// kindOf names a JSON value of which package json has told the kind, and of a number also the
+// value.
+func kindOf(value string) string {
+	switch kind, rest, _ := strings.Cut(value, " "); kind {
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	case "bool":
+		return "true or false"
+	default:
+		return strings.TrimSpace("a " + kind + " " + rest)
+	}
 }
 
 // wanted is the name of a Go type in JSON.
@@ -130,7 +153,7 @@ func ttlOf(seconds int) time.Duration {
 // delayOf is a delay in seconds.
 func delayOf(seconds float64) (time.Duration, error) {
 	if !(seconds >= 0 && seconds <= jobs.MaxDelay.Seconds()) {
-		return 0, invalid("delay_seconds: %v; want 0 to %v", seconds, jobs.MaxDelay.Seconds())
+		return 0, invalid("delay_seconds: %v; want 0 to %.0f", seconds, jobs.MaxDelay.Seconds())
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }
