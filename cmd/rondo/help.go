@@ -53,7 +53,7 @@ func init() {
 // beside it.
 func flagRows(set *pflag.FlagSet) string {
 	set.VisitAll(func(f *pflag.Flag) {
-		if f.DefValue == "[]" { // nothing is the default
+		if _, isSlice := f.Value.(pflag.SliceValue); f.DefValue == "[]" && !isSlice { // nothing is the default
 			f.DefValue = ""
 		}
 	})

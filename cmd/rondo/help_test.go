@@ -45,7 +45,7 @@ func TestHelpFitsIntoATerminal(t *testing.T) {
 				t.Errorf("%s --help: --%s %s is a value, and not what stands for one", cmd.CommandPath(), m[1], m[2])
 			}
 		}
-		if strings.Contains(b.String(), "(default [])") {
+		if strings.Contains(b.String(), "(default [])") || strings.Contains(b.String(), "(default )") {
 			t.Errorf("%s --help shows an empty default", cmd.CommandPath())
 		}
 	}
