@@ -355,7 +355,7 @@ func explain(err error, cmd *cobra.Command) (code int, hint string) {
 		return failed, "choose another --id, or --on-conflict restart (if it has ended) or replace (terminates it " +
 			"if it runs)"
 	case errors.Is(err, client.ErrRunning):
-		return failed, "`rondo cancel` or `rondo terminate` ends it; --force deletes it as it is"
+		return failed, "`rondo cancel` or `rondo terminate` ends it; `rondo delete --force` terminates and deletes it"
 	}
 	return failed, ""
 }

@@ -37,27 +37,27 @@ func (c *cli) notTakenUpOf(ctx context.Context, id string, starts []client.Pendi
 		return notYet{err, why, longRoundHint}
 	}
 	if why := quarantined(all, id, c.now()); why != "" {
-		return notYet{err, why, quarantineHint + "; " + withdrawHint(id)}
+		return notYet{err, why, quarantineHint + "; " + withdrawHint(id, starts)}
 	}
 	for _, p := range all {
 		for _, u := range p.Unknown {
 			if u.Instance == id {
 				return notYet{err, fmt.Sprintf("its start has waited for %s, because %s", span(c.now().Sub(u.Since)),
-					cmp.Or(u.Detail, u.Reason)), waitsForCodeHint(id)}
+					cmp.Or(u.Detail, u.Reason)), waitsForCodeHint(id, starts)}
 			}
 		}
 	}
 	if len(starts) > 0 {
-		return c.waitsInNATS(err, starts[0])
+		return c.waitsInNATS(err, starts)
 	}
 	return err
 }
 
 // waitsForCodeHint tells what ends the wait of a start for code. NATS has the start, and the
 // database has no instance that control messages could be for.
-func waitsForCodeHint(id string) string {
+func waitsForCodeHint(id string, starts []client.PendingStart) string {
 	return "deploy an orchestrator that has this code, or start it by another name. NATS keeps the start: " +
-		"cancel and terminate do not take it back. " + withdrawHint(id) + "; an orchestrator with " +
+		"cancel and terminate do not take it back. " + withdrawHint(id, starts) + "; an orchestrator with " +
 		"--fail-unregistered fails all such starts"
 }
 

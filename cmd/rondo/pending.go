@@ -146,7 +146,7 @@ func (c lookCommands) showPending(ctx context.Context, id string, missing error)
 // withdrawn is the outcome of delete for an instance of which only starts are there, as JSON.
 type withdrawn struct {
 	Instance string `json:"instance"`
-	Starts   int    `json:"withdrawn"`
+	Starts   int    `json:"withdrawn_starts"`
 }
 
 // withdraw is delete for an instance that the database does not have: it removes the starts of the
@@ -154,7 +154,8 @@ type withdrawn struct {
 func (c removeCommands) withdraw(ctx context.Context, id string, missing error) error {
 	n, err := c.client.Instances().Withdraw(ctx, id)
 	switch {
-	case errors.Is(err, client.ErrNoInstance), errors.Is(err, broker.ErrNoResponders): // older ones cannot
+	case errors.Is(err, client.ErrNoInstance), errors.Is(err, broker.ErrNoResponders), // older ones cannot
+		errors.Is(err, broker.ErrPermission):
 		return c.notTakenUp(ctx, id, missing)
 	case err != nil:
 		return err
@@ -164,16 +165,24 @@ func (c removeCommands) withdraw(ctx context.Context, id string, missing error) 
 	return c.done(withdrawn{id, n}, "%s: %d starts were withdrawn", id, n)
 }
 
-// withdrawHint names the command that withdraws the starts of an instance.
-func withdrawHint(id string) string {
+// withdrawHint names the command that withdraws the starts of an instance, or, for those of a
+// child, the one that ends its parent.
+func withdrawHint(id string, starts []client.PendingStart) string {
+	for _, s := range starts {
+		if s.Parent != "" {
+			return "`rondo cancel " + positional(s.Parent) + "` ends its parent, and with it the wait of the start"
+		}
+	}
 	return "`rondo delete " + positional(id) + "` withdraws the start"
 }
 
 // waitsInNATS explains a missing instance by its first pending start.
-func (c *cli) waitsInNATS(err error, s client.PendingStart) error {
+func (c *cli) waitsInNATS(err error, starts []client.PendingStart) error {
+	s := starts[0]
+	hint := withdrawHint(s.Instance, starts)
 	if s.Why == client.PendingScheduled {
-		return notYet{err, "its start is " + pendingText(s, c.now()), withdrawHint(s.Instance)}
+		return notYet{err, "its start is " + pendingText(s, c.now()), hint}
 	}
 	return notYet{err, fmt.Sprintf("its start has waited for %s", span(c.now().Sub(s.StoredAt))),
-		"`rondo doctor` tells what the orchestrators lack; " + withdrawHint(s.Instance)}
+		"`rondo doctor` tells what the orchestrators lack; " + hint}
 }

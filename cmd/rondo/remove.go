@@ -27,7 +27,7 @@ func (c removeCommands) delete() *cobra.Command {
 		Short: "Delete instances permanently, with their children",
 		Long: `Delete instances permanently, with their histories and their children. Their ids can be used again.
 
-For a named instance that does not exist yet, because its start waits in NATS, the command withdraws the start.
+If only one instance is named, and it does not exist yet because its start waits in NATS, the command withdraws the start.
 
 Named instances must have ended, unless --force is set. With it, the command terminates them first, which withdraws their activity tasks, timers and children. It
 waits 3 s at most for that. Without names, --ended-before or --status is required: the command deletes all ended instances
@@ -65,6 +65,9 @@ that match every filter. Without --yes, it only prints their number.`,
 				d, err := c.client.Instances().Delete(ctx, args, how)
 				if len(args) == 1 && errors.Is(err, client.ErrNoInstance) {
 					return c.withdraw(ctx, args[0], err)
+				}
+				if errors.Is(err, client.ErrNoInstance) {
+					return fmt.Errorf("%w; a start that waits in NATS is withdrawn if its instance is named alone", err)
 				}
 				if err != nil {
 					return err

@@ -76,7 +76,7 @@ func (c messageCommands) sending(cmd *cobra.Command, said string,
 
 // controls are the commands that send control messages to an instance.
 var controls = map[string]struct {
-	how                        events.How
+	how                       events.How
 	short, long, reason, said string
 }{
 	"cancel": {events.Cancel, "Ask an instance to stop; it may clean up first",

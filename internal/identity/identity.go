@@ -80,6 +80,9 @@ func (e Entry) claims(d history.System) bool {
 	return e.Next != "" && (d.ID == e.System || d.ID == e.Next)
 }
 
+// ErrNoEntry says that what the broker keeps is no entry.
+var ErrNoEntry = errors.New("it has no system")
+
 // Read returns what the broker keeps, nil for nothing.
 func Read(ctx context.Context, kv broker.KV) (*Entry, error) {
 	value, err := kv.Get(ctx, broker.KeySystem)
@@ -88,8 +91,8 @@ func Read(ctx context.Context, kv broker.KV) (*Entry, error) {
 	}
 	e := new(Entry)
 	if err := json.Unmarshal(value, e); err != nil || e.System == "" {
-		return nil, fmt.Errorf("the broker's key %q has no system: %q (%v); `rondo migrate --adopt` writes it anew",
-			broker.KeySystem, value, err)
+		return nil, fmt.Errorf("the broker's key %q: %w: %q (%v); `rondo migrate --adopt` writes it anew",
+			broker.KeySystem, ErrNoEntry, value, err)
 	}
 	return e, nil
 }

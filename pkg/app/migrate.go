@@ -159,10 +159,14 @@ func (a *App) migrateSystem(ctx context.Context, d *dialer, b *natsbroker.Bus, a
 // refuseInFlight returns an error if a database was restored, and NATS has messages that its
 // instances have not sent. If what NATS has cannot be read, Adopt writes it anew.
 func refuseInFlight(ctx context.Context, store history.Store, b *natsbroker.Bus) error {
-	if e, err := identity.Read(ctx, b); err == nil {
-		return refuseRestored(ctx, store, b, e)
+	e, err := identity.Read(ctx, b)
+	if errors.Is(err, identity.ErrNoEntry) {
+		return nil
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return refuseRestored(ctx, store, b, e)
 }
 
 func refuseRestored(ctx context.Context, store history.Store, b *natsbroker.Bus, e *identity.Entry) error {

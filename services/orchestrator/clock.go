@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -183,6 +184,7 @@ func (c *clock) compare(ctx context.Context) {
 	c.mu.Unlock()
 	var wrong error
 	known := 0
+	differences := make([]*difference, len(c.config.others))
 	for i, other := range c.config.others {
 		ahead, within, err := c.compareWith(ctx, other)
 		if err != nil {
@@ -193,7 +195,7 @@ func (c *clock) compare(ctx context.Context) {
 		c.mu.Lock()
 		c.ahead[i], c.known[other.name] = ahead, ahead
 		c.mu.Unlock()
-		c.seeLeap(i, -ahead, within)
+		differences[i] = &difference{-ahead, within}
 		if ahead.Abs()-within > c.config.most {
 			wrong = errors.Join(wrong, fmt.Errorf("the clock of this machine is %s that of %s, which is more than %v",
 				apart(ahead), other.name, c.config.most))
@@ -201,6 +203,9 @@ func (c *clock) compare(ctx context.Context) {
 	}
 	if ctx.Err() != nil {
 		return
+	}
+	for i := range differences {
+		c.seeLeap(i, differences)
 	}
 	base, passed := c.config.now(), time.Now()
 	c.mu.Lock()
@@ -215,11 +220,22 @@ func (c *clock) compare(ctx context.Context) {
 	}
 }
 
-// seeLeap notes how far another clock is ahead of this one, and reports the end of a leap.
-func (c *clock) seeLeap(i int, by, within time.Duration) {
-	other := c.config.others[i]
+// difference is how far another clock is ahead of this one, and how precisely that is known.
+type difference struct{ by, within time.Duration }
+
+// seeLeap notes how far another clock is ahead of this one, and reports the end of a leap. If no
+// third clock agrees with this one, this one may be behind.
+func (c *clock) seeLeap(i int, all []*difference) {
+	if all[i] == nil {
+		return
+	}
+	other, by, within := c.config.others[i], all[i].by, all[i].within
+	agrees := func(d *difference) bool { return d != nil && d.by.Abs()-d.within <= c.config.most }
 	switch {
 	case by-within > c.config.most:
+		if !slices.ContainsFunc(all, agrees) {
+			return
+		}
 		c.leaps[i] = max(c.leaps[i], by)
 	case by+within >= -c.config.most && c.leaps[i] > 0:
 		if other.leapt != nil {

@@ -172,6 +172,8 @@ func TestTheBrokerHearsOfItsLeaps(t *testing.T) {
 			{func() { o.sql = time.Hour }, "[]"},
 			{func() { o.nats = 9 * time.Second }, "[]"},
 			{func() { o.nats = 24 * time.Hour }, "[24h0m0s]"},
+			{func() { o.own = -time.Hour }, "[]"}, // it is this clock that is wrong
+			{func() { o.own, o.nats = -time.Hour, 2*time.Hour }, "[]"},
 		} {
 			o.set(func() { c.change() })
 			<-time.After(2 * compareEvery)
@@ -179,7 +181,7 @@ func TestTheBrokerHearsOfItsLeaps(t *testing.T) {
 				if len(o.leaps) > 0 {
 					t.Errorf("told of %v while the clock is ahead", o.leaps)
 				}
-				o.nats, o.sql = 0, 0
+				o.nats, o.sql, o.own = 0, 0, 0
 			})
 			<-time.After(3 * compareEvery)
 			o.set(func() {

@@ -227,6 +227,12 @@ func (c *committer) doubt(x *committed) {
 	c.forget(x.decisions)
 }
 
+// resolve notes that a turn of unknown outcome was found to be stored.
+func (c *committer) resolve() {
+	c.unknown = time.Time{}
+	c.forget(nil)
+}
+
 // forget notes that turns are not tried again. The fault ends with the last one that has failed:
 // the store may take small batches, and refuse others.
 func (c *committer) forget(decisions []*decision) {

@@ -429,26 +429,30 @@ func (l *loop) takeDecision(d *decision) {
 func (l *loop) takeChecked(x *checked) {
 	l.noops.finish()
 	for i, d := range x.decisions {
+		e := d.entry
 		if x.outcomes[i] == sure {
+			if slices.ContainsFunc(e.taken, func(m *item) bool { return m.doubtful }) {
+				l.commits.resolve()
+			}
 			l.finish(d)
 			continue
 		}
-		e := d.entry
 		var pause time.Duration
 		if e.refused = x.outcomes[i] == refused; e.refused { // of this instance alone: the checks of others go on
 			pause = refusedPause
 		}
+		l.table.evict(e)
+		e.move(rest)
 		switch x.outcomes[i] {
 		case startDue:
 			for _, m := range e.taken {
 				m.startDue = true
 			}
-		case notTold:
-			pause = loadAgain
+		case notTold: // NATS keeps them, so that they do not fill the memory
+			l.returnTaken(e, refusedPause)
+			continue
 		default:
 		}
-		l.table.evict(e)
-		e.move(rest)
 		l.again(e, pause)
 		if e.refused && l.held.overShare(e.waiting) {
 			l.returnWaiting(e, l.config.stuckAfter)

@@ -118,9 +118,9 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome
 	for i, d := range decisions {
 		ids[i] = d.entry.id
 	}
+	starts := n.findStarts(ctx, decisions) // BEFORE the load: a start that is gone by then has begun its instance
 	within, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
-	starts := n.findStarts(within, decisions) // BEFORE the load: a start that is gone by then has begun its instance
 	known, err := n.store.Load(within, ids, func(string, round.Row) bool { return false })
 	if err != nil {
 		n.log.Warn("instances could not be compared with the store; deciding again", "instances",
@@ -165,6 +165,8 @@ const startsAtOnce = 16
 // and nothing took it. The watermark of the inbox does not tell of it. The outcome of others is
 // sure.
 func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOutcome {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout/3) // the checks of all others wait for it
+	defer cancel()
 	outcomes := make([]checkOutcome, len(decisions))
 	var all sync.WaitGroup
 	slots, now := make(chan struct{}, startsAtOnce), time.Now()

@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,16 +56,14 @@ func (in *inbox) RedeliverAfterLeap(until time.Time, by time.Duration) {
 }
 
 // lateAfter returns why messages may be redelivered much too late, given the oldest unacknowledged
-// one; "" if they are not.
-func (l *leaps) lateAfter(oldest *found, info *jetstream.ConsumerInfo) string {
+// one; "" if they are not. The servers of a cluster have clocks of their own: that of the stream's
+// leader has stamped the message.
+func (l *leaps) lateAfter(oldest *found, stream *jetstream.StreamInfo, info *jetstream.ConsumerInfo) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := info.TimeStamp
-	if now.IsZero() { // the server is old
-		now = time.Now()
-	}
+	now, stamps := cmp.Or(info.TimeStamp, time.Now()), cmp.Or(stream.TimeStamp, time.Now()) // old servers tell none
 	switch wrong := now.Add(l.most); {
-	case oldest.Time.After(wrong):
+	case oldest.Time.After(stamps.Add(l.most)):
 		return "NATS's clock was ahead: a message was stored in its future"
 	case oldest.Time.Before(l.over) && (info.Created.Before(l.over) || info.Created.After(wrong)):
 		return fmt.Sprintf("NATS's clock was ahead by %v", l.by)
@@ -107,14 +106,14 @@ func (c *comparison) overdue(ctx context.Context, st jetstream.Stream, info *jet
 	if c.refused(part, err) || oldest == nil || oldest.Sequence > info.Delivered.Stream {
 		return
 	}
-	why := c.leaps.lateAfter(oldest, info)
+	why := c.leaps.lateAfter(oldest, st.CachedInfo(), info)
 	if why == "" {
 		return
 	}
 	f := flaw{Flaw: broker.Flaw{Part: part, Problem: "its unacknowledged messages are redelivered late: " + why,
-		Remedy: "delete it with `nats consumer rm`, then " + runSetup, Harmful: true}, atOnce: true}
+		Remedy: "delete it with `nats consumer rm`, then " + runSetup}, atOnce: true}
 	if c.plan.config.Setup == Make {
-		f.Remedy, f.repair = repairedSoon, c.createAgain(st, info, want)
+		f.Harmful, f.Remedy, f.repair = true, repairedSoon, c.createAgain(st, info, want)
 	}
 	c.found = append(c.found, f)
 }

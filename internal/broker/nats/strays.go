@@ -35,8 +35,8 @@ type strays struct {
 	reader reader
 	dead   *deadLetters
 	inbox  jetstream.Stream
-	// seen is the highest sequence number of a stray in a partition at the last look: a receiver
-	// may be about to take a newer one.
+	// seen is the last sequence number of the inbox at the last look: a receiver may be about to
+	// take a newer message of a partition.
 	seen uint64
 }
 
@@ -86,8 +86,7 @@ func (s *strays) outside(ctx context.Context) (n int, err error) {
 // front handles a portion of the strays before all other messages of the inbox. The purge also
 // removes the anchors between them, and no other message: the stream stores none before others.
 func (s *strays) front(ctx context.Context) (n int, err error) {
-	last, from, seen := uint64(0), uint64(1), uint64(0)
-	defer func() { s.seen = seen }()
+	last, from := uint64(0), uint64(1)
 	for n < strayPortion {
 		f, err := s.next(ctx, ">", from)
 		if f == nil || err != nil {
@@ -99,7 +98,7 @@ func (s *strays) front(ctx context.Context) (n int, err error) {
 		case inPartition && !strings.Contains(f.Subject, "\x7f"):
 			return n, s.purge(ctx, "", last, nil)
 		case inPartition && f.Sequence > s.seen:
-			seen = f.Sequence
+			s.seen = max(f.Sequence, s.inbox.CachedInfo().State.LastSeq)
 			return n, s.purge(ctx, "", last, nil)
 		default:
 			if err := s.deadLetter(ctx, f); err != nil {
