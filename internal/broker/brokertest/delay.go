@@ -239,6 +239,7 @@ func notReplaced(t *T) {
 	for _, g := range r.take(2) {
 		came = append(came, id(g.Delivery))
 	}
+	slices.Sort(came) // on a slow machine, both are due
 	if fmt.Sprint(came) != "[first second]" {
 		t.Errorf("came %v, want both", came)
 	}
