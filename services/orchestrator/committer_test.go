@@ -93,6 +93,25 @@ func TestASmallCommitDoesNotEndAFault(t *testing.T) {
 	})
 }
 
+// TestAStoredTurnEndsADoubt: a turn has failed, and then its outcome is unknown. That it is found
+// to be stored ends the fault, also if nothing else is committed.
+func TestAStoredTurnEndsADoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &committer{limits: batchLimits{turns: 10}, log: slog.New(slog.DiscardHandler)}
+		x := &committed{decisions: []*decision{{}}, err: errors.New("the disk is full"), begun: time.Now()}
+		c.retry(x)
+		c.doubt(x)
+		<-time.After(time.Minute)
+		if c.failing() == nil {
+			t.Error("the fault ends although the outcome is unknown")
+		}
+		c.resolve()
+		if err := c.failing(); err != nil {
+			t.Errorf("the turn is stored, and yet: %v", err)
+		}
+	})
+}
+
 // The loop turns again when the delay is over, even if nothing else happens.
 func TestTheLoopIsWokenAfterALull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

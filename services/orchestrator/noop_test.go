@@ -177,3 +177,38 @@ func TestARefusedMessageDelaysItsInstanceOnly(t *testing.T) {
 		}
 	})
 }
+
+// silentStarts does not answer about starts.
+type silentStarts struct{}
+
+func (silentStarts) StartDue(ctx context.Context, _ string, _, _ time.Time) (bool, error) {
+	<-ctx.Done()
+	return false, ctx.Err()
+}
+
+// punctualStore answers while there is time.
+type punctualStore struct{ unknownStore }
+
+func (s punctualStore) Load(ctx context.Context, ids []string,
+	admit func(string, round.Row) bool) ([]round.Known, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return s.unknownStore.Load(ctx, ids, admit)
+}
+
+// TestSilenceAboutStartsHoldsUpNoOtherChecks: NATS does not answer whether it has the start of an
+// instance. The turns of other instances are checked all the same.
+func TestSilenceAboutStartsHoldsUpNoOtherChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &noops{store: punctualStore{}, starts: silentStarts{}, timeout: time.Second, patient: time.Minute,
+			log: slog.New(slog.DiscardHandler)}
+		mail := &item{message: events.Message{Content: &events.MailboxMessage{}}}
+		waits := &decision{entry: &entry{id: "waits", taken: []*item{mail}}, turn: round.Turn{
+			Receipts: []round.Receipt{{Verdict: round.Dead, Reason: round.UnknownInstance}}}}
+		got := n.check(t.Context(), []*decision{waits, {entry: &entry{id: "other"}}})
+		if want := []checkOutcome{notTold, sure}; !slices.Equal(got, want) {
+			t.Errorf("the checks have the outcomes %v, want %v", got, want)
+		}
+	})
+}
