@@ -320,7 +320,8 @@ var internalIntervals = map[string][]string{
 	},
 	"how wrong a clock may be": {"check.MaxClockDifference", "nats.wrongAfter"},
 	"the command rondo, or the end of a process": {
-		"app.endTelemetryFor", "app.givesBackFor", "app.oneSignal", "embedded.ready", "jobs.endFor", "jobs.endWithin",
+		"app.endTelemetryFor", "app.givesBackFor", "app.oneSignal", "embedded.loginWithin", "embedded.ready",
+		"jobs.endFor", "jobs.endWithin",
 		"rondo.decidedWithin", "rondo.dialFor", "rondo.heldAfter", "rondo.lookEvery", "rondo.maxSkew", "rondo.patience",
 		"rondo.progressAfter", "rondo.systemWithin", "rondo.takenWithin",
 	},

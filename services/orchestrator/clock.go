@@ -96,7 +96,7 @@ func (c *clock) look(now time.Time) (right <-chan struct{}) {
 	if c.wrong != nil {
 		return c.right
 	}
-	leap := now.Round(0).Sub(c.base) - time.Since(c.passed)
+	leap := leapt(now, c.base, c.passed)
 	for i, other := range c.config.others {
 		if ahead := c.ahead[i] + leap; ahead.Abs() > c.config.most {
 			c.doubt(fmt.Errorf("the clock of this machine has leapt, and would be %s that of %s now",
@@ -106,6 +106,12 @@ func (c *clock) look(now time.Time) (right <-chan struct{}) {
 		}
 	}
 	return nil
+}
+
+// leapt returns how far a clock that shows now has leapt since it showed base, when the time of the
+// process was passed.
+func leapt(now, base, passed time.Time) time.Duration {
+	return now.Round(0).Sub(base.Round(0)) - time.Since(passed)
 }
 
 // doubt has the orchestrator decide nothing until the clock is right. mu is held.
@@ -179,9 +185,8 @@ func (c *clock) run(ctx context.Context) {
 
 // compare compares the clock with each of the others.
 func (c *clock) compare(ctx context.Context) {
-	c.mu.Lock()
-	leapt := c.wrong != nil && !c.base.IsZero()
-	c.mu.Unlock()
+	// They are taken BEFORE the others are asked, so that look notices a leap meanwhile.
+	base, passed := c.config.now(), time.Now()
 	var wrong error
 	known := 0
 	differences := make([]*difference, len(c.config.others))
@@ -204,17 +209,17 @@ func (c *clock) compare(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	for i := range differences {
-		c.seeLeap(i, differences)
+	if leapt(c.config.now(), base, passed).Abs() <= c.config.most { // else they do not fit together
+		for i := range differences {
+			c.seeLeap(i, differences)
+		}
 	}
-	base, passed := c.config.now(), time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case wrong != nil:
 		c.doubt(wrong)
-	case known == 0 && leapt: // it has to be compared
-	case c.wrong == nil && known == 0: // it stays as it was compared last
+	case known == 0 && !c.base.IsZero(): // it stays as it was compared last, or doubtful since a leap
 	default:
 		c.trust(base, passed)
 	}

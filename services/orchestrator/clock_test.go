@@ -213,3 +213,35 @@ func TestClocksThatCannotBeCompared(t *testing.T) {
 		}
 	})
 }
+
+// TestAClockThatLeapsDuringAComparison has the clock leap while the others are asked, after one of
+// them has answered. A round looks at the clock meanwhile, or afterwards.
+func TestAClockThatLeapsDuringAComparison(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		for _, meanwhile := range []bool{false, true} {
+			t.Run(fmt.Sprintf("away=%v,meanwhile=%v", away, meanwhile), func(t *testing.T) {
+				c := &clocksOf{}
+				x := c.clock()
+				x.compare(t.Context())
+				if err := x.err(); err != nil {
+					t.Fatal(err)
+				}
+				c.set(func() { c.away = away })
+				last := &x.config.others[1]
+				now := last.now
+				last.now = func(ctx context.Context) (time.Time, error) {
+					there, err := now(ctx)
+					c.set(func() { c.own += time.Hour })
+					if meanwhile && x.look(x.config.now()) == nil {
+						t.Error("the leap is not noticed during the comparison")
+					}
+					return there, err
+				}
+				x.compare(t.Context())
+				if x.look(x.config.now()) == nil {
+					t.Error("the leap is not noticed after the comparison")
+				}
+			})
+		}
+	}
+}

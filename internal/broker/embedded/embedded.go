@@ -69,6 +69,10 @@ type Server struct {
 // ready is the maximum time until a started server responds.
 const ready = 20 * time.Second
 
+// loginWithin is the minimum of the time limit for a login. The server's own limit, 2 s, is for
+// strangers, and too short for the clients of this process on a machine that hardly gets on.
+const loginWithin = time.Minute
+
 // Start starts a server and returns when it can be used.
 func Start(o Options) (*Server, error) {
 	s := &Server{options: o}
@@ -187,6 +191,8 @@ func (o Options) server() (*server.Options, error) {
 	opts.DontListen, opts.JetStream, opts.NoSigs, opts.NoLog, opts.DisableShortFirstPing = o.Listen == "",
 		!o.NoJetStream, true, o.Logger == nil, true
 	opts.SyncAlways = opts.SyncAlways || o.SyncAlways
+	opts.AuthTimeout = max(opts.AuthTimeout, loginWithin.Seconds())
+	opts.TLSTimeout = max(opts.TLSTimeout, loginWithin.Seconds())
 	if o.Listen != "" {
 		var err error
 		if opts.Host, opts.Port, err = splitAddress(o.Listen); err != nil {
