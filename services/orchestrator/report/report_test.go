@@ -42,8 +42,9 @@ func TestAnOrchestratorWhoseDatabaseHangsIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stopWorker()
-	all, err := process.All(t.Context(), b)
-	if err != nil || len(all) != 2 || !strings.Contains(all[0].Problem, "deadline") {
-		t.Errorf("listed are %+v, %v; want both, and the problem of the orchestrator", all, err)
-	}
+	// An answer that comes too late on a slow machine is not listed: the request is sent again.
+	natstest.Eventually(t, "both are listed, and the problem of the orchestrator", func() bool {
+		all, err := process.All(t.Context(), b)
+		return err == nil && len(all) == 2 && strings.Contains(all[0].Problem, "deadline")
+	})
 }
