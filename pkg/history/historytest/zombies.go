@@ -128,7 +128,7 @@ func restartAfterDeletion(t *testing.T, db *Database) {
 // halfErased makes a deleted instance one whose deletion was interrupted.
 func (s *remover) halfErased(id string) {
 	s.Helper()
-	s.db.Exec(s.TB, "UPDATE rondo_instances SET status = 'deleting', last_event = -1 WHERE instance = $1", id)
+	s.db.exec(s.TB, "UPDATE rondo_instances SET status = 'deleting', last_event = -1 WHERE instance = $1", id)
 }
 
 // startWhileErased shows that an id cannot be used while its former incarnation is being erased:
