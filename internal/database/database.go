@@ -122,8 +122,13 @@ func Describe(address string) string {
 
 // Check returns an error if an address is neither that of a server nor the path of a SQLite file: a
 // mistyped address of a server, for example. A path without "sqlite:" is that of a file that
-// exists, or has an extension of SQLite files.
-func Check(address string) error {
+// exists, or has an extension of SQLite files. The error also names the other schemes that the
+// program knows.
+func Check(address string, others ...string) error {
+	also := ""
+	for _, scheme := range others {
+		also += "; this program also opens " + scheme + ":"
+	}
 	path, ok := file(address)
 	explicit := path != address
 	bare := strings.TrimLeft(path, "/")
@@ -132,7 +137,7 @@ func Check(address string) error {
 	switch {
 	case !explicit && otherScheme.MatchString(address) && !slices.Contains(schemes, scheme) && !exists(path):
 		return fmt.Errorf("a database cannot be of the kind %q; write postgres://USER@HOST:PORT/NAME for CockroachDB "+
-			"and PostgreSQL, and sqlite:PATH for a file", scheme)
+			"and PostgreSQL, and sqlite:PATH for a file%s", scheme, also)
 	case !ok:
 		return nil // the driver reads it
 	case explicit && (path == sqlite.Memory || path == ""):
@@ -148,8 +153,8 @@ func Check(address string) error {
 			bare, bare)
 	case !explicit && !exists(path) && (likeServer.MatchString(path) || !slices.Contains(extensions, extension)):
 		return fmt.Errorf("%s is neither the address of a server, postgres://USER@HOST:PORT/NAME, nor the path of a "+
-			"SQLite file, which ends in %s or is written as sqlite:PATH", withoutLogin(path),
-			strings.Join(extensions, ", "))
+			"SQLite file, which ends in %s or is written as sqlite:PATH%s", withoutLogin(path),
+			strings.Join(extensions, ", "), also)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ import (
 )
 
 // Part is what a program is made of: orchestrations and activities bound to their code, and what
-// [Configure] and [Demo] give.
+// [Configure], [Pin], [Store] and [Demo] give.
 type Part = orchestration.Part
 
 // Configure changes the settings that a program begins with. Flags and the environment are read
@@ -155,7 +155,7 @@ func New(config Config, parts ...Part) (*App, error) {
 	if a.code, err = newCode(parts); err != nil {
 		return nil, fmt.Errorf("the parts of the program: %w", err)
 	}
-	errs := append(a.config.problems(), a.code.missing(&a.config)...)
+	errs := append(a.config.problems(a.code.stores), a.code.missing(&a.config)...)
 	if len(errs) > 0 {
 		return nil, &SettingsError{Problems: errs}
 	}

@@ -29,7 +29,8 @@ const slotsOfPushes = 16
 func (a *App) bridges(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues jobs.Store) (group, jobs.Store,
 	error) {
 	if queues == nil {
-		return nil, nil, nil
+		refuses, err := a.newPusher(b, o, noQueues{})
+		return group{after(o, refuses)}, nil, err
 	}
 	starter := jobserver.NewStarter(queues, b, jobserver.StarterConfig{Knows: o.Knows, Ready: o.Takes,
 		Metrics: a.telemetry.Metrics, Logger: a.log.With("orchestrator", o.ID())})
@@ -40,6 +41,19 @@ func (a *App) bridges(b *natsbroker.Bus, o *orchestrator.Orchestrator, queues jo
 	}
 	starts := service{name: "starts from queues", run: starter.Run, live: alive, ready: readyAnyway}
 	return group{after(o, pushes), after(o, starts)}, queues, nil
+}
+
+// noQueues are the queues of a database that has none. They refuse what orchestrations push, which
+// would wait for ever otherwise.
+type noQueues struct{ jobs.Store }
+
+// Do implements [jobs.Store].
+func (noQueues) Do(_ context.Context, _ string, operations ...jobs.Operation) ([]jobs.Result, error) {
+	results := make([]jobs.Result, len(operations))
+	for n := range results {
+		results[n].Refused = &jobs.InvalidError{Problem: errNoQueues.Error()}
+	}
+	return results, nil
 }
 
 // after returns a service that begins once the orchestrator knows that the database belongs to

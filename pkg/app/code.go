@@ -16,6 +16,7 @@ type code struct {
 	orchestrations *orchestration.Registry
 	activities     *activity.Registry
 	demo           demo
+	stores         stores
 }
 
 // newCode sorts the parts of a program. The error lists all problems.
@@ -35,6 +36,8 @@ func newCode(parts []Part) (c code, err error) {
 			pins = append(pins, p)
 		case demo:
 			c.demo = p
+		case ownStore:
+			errs = append(errs, c.stores.add(p))
 		default:
 			errs = append(errs, fmt.Errorf("a program cannot be made of a %T", p))
 		}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/database"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/x/printable"
 	"github.com/rondo-run/rondo/internal/x/redact"
@@ -150,7 +149,7 @@ type Streams struct {
 // Database configures the database with the history.
 type Database struct {
 	// URL is an address as pgx reads it, or the path of a SQLite file, which may have "sqlite:"
-	// before it. Default: none; for dev, a file in Dir.
+	// before it, or has the scheme of a [Store]. Default: none; for dev, a file in Dir.
 	URL string `setting:"database"`
 	// Verify only checks the tables, and does not migrate them. Default: false.
 	Verify bool `setting:"schema"`
@@ -419,7 +418,7 @@ const minMessages = 500
 
 // problems lists the problems of the settings that can be found without connecting. Problems of
 // single values were found when they were read, or are found here if a program has set them.
-func (c *Config) problems() (errs []error) {
+func (c *Config) problems(own stores) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !slices.Contains(settings.Commands(), string(c.Command)) {
 		return []error{fmt.Errorf("there is no command %q; there are %s", c.Command,
@@ -436,7 +435,7 @@ func (c *Config) problems() (errs []error) {
 			"postgres://user@host:26257/name, or the path of a SQLite file")
 	}
 	if c.Database.URL != "" {
-		if err := database.Check(c.Database.URL); err != nil {
+		if err := own.check(c.Database.URL); err != nil {
 			bad("--database: %w", err)
 		}
 	}

@@ -34,6 +34,7 @@ type dialer struct {
 	verify  bool          // tables are only checked
 	check   bool          // an outdated database is a result, not a reason to wait
 	places  *places
+	stores  stores
 	log     *slog.Logger
 	metrics *telemetry.Metrics // nil: nothing is measured
 }
@@ -122,6 +123,10 @@ func (o opened) Close() error {
 func (d *dialer) openStore(ctx context.Context, address string) (o opened, err error) {
 	d.places.set(func(w *Addresses) { w.Database = redact.Addresses(address) })
 	err = d.await(ctx, database.Describe(address), func(ctx context.Context) (err error) {
+		if open := d.stores.of(address); open != nil {
+			o.Store, err = d.openOwn(ctx, open, address)
+			return err
+		}
 		o.Store, err = database.Open(ctx, address, d.options())
 		return err
 	})

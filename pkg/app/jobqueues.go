@@ -86,13 +86,20 @@ func openQueues(config *Config, t *telemetry.Telemetry, log *slog.Logger) (*jobs
 	return c, nil
 }
 
+// errNoQueues says that the database has a [Store] without job queues.
+var errNoQueues = errors.New("the store of this database has no job queues; use CockroachDB, PostgreSQL or SQLite")
+
 // newQueues listens for clients of job queues. The config is nil if none are served.
 func (a *App) newQueues(c *jobserver.Config, queues jobs.Store) (group, error) {
 	if c == nil {
 		return nil, nil
 	}
 	if queues == nil {
-		return nil, errors.New("this database has no queues: leave them out with --jobs-listen off")
+		if _, said := a.config.queuesListen(); said {
+			return nil, fmt.Errorf("--jobs-listen: %w; or set it to off", errNoQueues)
+		}
+		a.log.Info("the database has no job queues; none are served")
+		return nil, nil
 	}
 	s, err := jobserver.New(queues, *c)
 	if _, said := a.config.queuesListen(); err != nil && !said {

@@ -206,8 +206,16 @@ func (a *App) named(err error) error {
 	return fmt.Errorf("database %s, NATS %s with prefix %s: %w", at.Database, at.NATS, at.Prefix, err)
 }
 
-// migrateTables migrates the tables, or checks them. It returns their versions before and after.
+// migrateTables migrates the tables, or checks them. It returns their versions before and after, 0
+// for a [Store], which migrates its tables when it is opened.
 func (d *dialer) migrateTables(ctx context.Context, address string) (from, to int, err error) {
+	if d.stores.of(address) != nil {
+		s, err := d.openStore(ctx, address)
+		if err != nil {
+			return 0, 0, err
+		}
+		return 0, 0, s.Close()
+	}
 	if d.check {
 		s, err := d.openStore(ctx, address)
 		if err != nil {
@@ -230,6 +238,8 @@ func (d *dialer) migrateTables(ctx context.Context, address string) (from, to in
 
 func migrated(from, to int) string {
 	switch {
+	case to == 0:
+		return "the store was opened, which migrates or checks its tables if it has any"
 	case from == to:
 		return fmt.Sprintf("the tables are of version %d, which is the one that is needed", to)
 	case from == 0:

@@ -72,7 +72,7 @@ func (a *App) worker(ctx context.Context) error {
 func (a *App) dialer() *dialer {
 	d := &dialer{timeout: a.config.ConnectTimeout, check: a.config.Migration.Check,
 		verify: a.config.Database.Verify, name: a.name() + " " + string(a.config.Command),
-		places: &a.places, log: a.log}
+		places: &a.places, stores: a.code.stores, log: a.log}
 	if a.telemetry != nil {
 		d.metrics = a.telemetry.Metrics
 	}

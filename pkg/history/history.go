@@ -1,7 +1,8 @@
 // Package history is the contract of the store, and the common part of its implementations. There
 // are two: [github.com/rondo-run/rondo/pkg/history/cockroach] for CockroachDB and PostgreSQL, and
 // [github.com/rondo-run/rondo/pkg/history/sqlite] for one process. Both pass the same suite,
-// [github.com/rondo-run/rondo/pkg/history/historytest].
+// [github.com/rondo-run/rondo/pkg/history/historytest]. docs/write-a-store.md explains how to write
+// another one.
 //
 // # Tables
 //

@@ -206,7 +206,7 @@ func testStatsOfNobody(t *testing.T, db *Database) {
 // spoil makes an event unreadable.
 func (s *opened) spoil(id string, execution, event int64, data string) {
 	s.Helper()
-	s.db.Exec(s.TB, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND execution = $3 AND event = $4",
+	s.db.exec(s.TB, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND execution = $3 AND event = $4",
 		[]byte(data), id, execution, event)
 }
 
@@ -252,10 +252,10 @@ func testCorruptHistory(t *testing.T, db *Database) {
 		s.sameEvents("a", 1, must[[]events.Event](s, "the events before")(read(0, 0, 4)), whole[:4])
 		s.sameEvents("a", 1, must[[]events.Event](s, "the events behind")(read(0, 5, 0)), whole[5:])
 	}
-	s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event = $2", "a", int64(5))
+	s.db.exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event = $2", "a", int64(5))
 	_, err := read(0, 0, 0)
 	s.unreadable(err, history.UnreadableError{Instance: "a", Execution: 1, Event: 5, Column: "data"})
-	s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event > $2", "a", int64(7))
+	s.db.exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event > $2", "a", int64(7))
 	_, err = read(0, 5, 0)
 	s.unreadable(err, history.UnreadableError{Instance: "a", Execution: 1, Event: 8, Column: "data"})
 }

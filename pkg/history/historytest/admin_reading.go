@@ -180,9 +180,9 @@ func testCorruptRow(t *testing.T, db *Database) {
 	a := s.begin("good", "error", "attributes")
 	s.child(a[2], "status", WithAttributes(map[string]string{"region": "eu"}))
 	s.commit(a[1].Fail("it broke"))
-	s.db.Exec(t, "UPDATE rondo_instances SET error = $1 WHERE instance = 'error'", []byte("{"))
-	s.db.Exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = 'attributes'", []byte(`{"region":1}`))
-	s.db.Exec(t, "UPDATE rondo_instances SET status = 'dancing' WHERE instance = 'status'")
+	s.db.exec(t, "UPDATE rondo_instances SET error = $1 WHERE instance = 'error'", []byte("{"))
+	s.db.exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = 'attributes'", []byte(`{"region":1}`))
+	s.db.exec(t, "UPDATE rondo_instances SET status = 'dancing' WHERE instance = 'status'")
 	s.lists(history.Filter{IDs: []string{"good", "error", "attributes", "status"}}, "good", "error",
 		"attributes", "status")
 	for _, info := range append(s.page(history.Filter{}, history.Page{}).Instances, s.info("error"),
@@ -214,7 +214,7 @@ func testCorruptExecution(t *testing.T, db *Database) {
 	a := s.begin("a")[0]
 	s.commit(a.Fail("it broke"))
 	s.commit(a.Start(WithMessage("again")))
-	s.db.Exec(t, "UPDATE rondo_executions SET error = $1 WHERE instance = 'a'", []byte("nonsense"))
+	s.db.exec(t, "UPDATE rondo_executions SET error = $1 WHERE instance = 'a'", []byte("nonsense"))
 	_, err := s.Executions(s.ctx(), "a", 0, 0)
 	s.unreadable(err, history.UnreadableError{Instance: "a", Execution: 1, Column: "error"})
 	s.equal("the others", len(must[[]history.ExecutionInfo](s, "executions")(s.Executions(s.ctx(), "a", 1, 0))), 1)

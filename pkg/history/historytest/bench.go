@@ -201,10 +201,10 @@ func (db *Database) park(tb testing.TB, n int) {
 	for name, value := range columns {
 		names, values = append(names, name), append(values, value)
 	}
-	db.Exec(tb, fmt.Sprintf("INSERT INTO rondo_instances (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "+
+	db.exec(tb, fmt.Sprintf("INSERT INTO rondo_instances (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "+
 		"1 FROM n WHERE i < %d) SELECT %s FROM n",
 		strings.Join(names, ", "), n, strings.Join(values, ", ")))
-	db.Exec(tb, "ANALYZE")
+	db.exec(tb, "ANALYZE")
 }
 
 // timed runs f again and again, each time after before, and reports the time that half of the calls

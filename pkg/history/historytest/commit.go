@@ -61,7 +61,7 @@ var commitTests = []test{
 // take its next turn.
 func (s *rounds) plant(a *Actor) {
 	s.Helper()
-	s.db.Exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
+	s.db.exec(s.TB, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
 		"$2, $3, $4, $4, $5)",
 		s.db.Shard(a.ID), a.ID, max(a.Row.Execution, 1), a.Row.LastEvent+1, []byte("planted"))
 }
@@ -101,7 +101,7 @@ func nothingOfUnstorable(t *testing.T, db *Database) {
 	if err != nil || m.Executions != 1 || m.Events != before.Row.LastEvent || m.Tombstones != 0 {
 		t.Fatal(m, err)
 	}
-	s.db.Exec(t, "DELETE FROM rondo_history WHERE data = $1", []byte("planted"))
+	s.db.exec(t, "DELETE FROM rondo_history WHERE data = $1", []byte("planted"))
 	s.commit(turns...)
 	s.same(a)
 	s.same(b)
@@ -424,7 +424,7 @@ func unstorableAmongOthers(t *testing.T, db *Database) {
 		stale := NewActor(fmt.Sprintf("stale-%d", bad))
 		stale.Start()
 		turns, want = append(turns, stale.Note()), append(want, history.Conflict)
-		s.db.Exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
+		s.db.exec(t, "INSERT INTO rondo_history (shard, instance, execution, event, last_event, data) VALUES ($1, "+
 			"$2, 1, 1, 1, $3)", db.Shard(actors[bad].ID), actors[bad].ID, []byte("x"))
 		want[bad] = history.Unstorable
 		r := s.try(turns...)

@@ -23,8 +23,12 @@ type Database struct {
 	// Marks says that sweeps begin from remembered marks.
 	Marks bool
 	// Exec runs a statement behind the store's back, with parameters $1, $2, …; several with a
-	// semicolon between them if there are no parameters.
+	// semicolon between them if there are no parameters. It is nil for a store that has no tables
+	// of SQL: each test then gets a database of its own, and is skipped from where it damages rows.
 	Exec func(tb testing.TB, statement string, args ...any)
+	// AtOnce says that a store erases a deleted instance in the transaction that deletes it,
+	// however large it is, so that there are no deletions to resume.
+	AtOnce bool
 	// Hold runs a statement in a transaction that stays open until it is released, and is then
 	// rolled back; nil where that would block all other writers.
 	Hold func(tb testing.TB, statement string, args ...any) (release func())
@@ -47,6 +51,15 @@ type Options struct {
 	Now func() time.Time
 	// Observer gets the store's operations.
 	Observer history.Observer
+}
+
+// exec runs a statement behind the store's back, or skips the rest of the test.
+func (db *Database) exec(tb testing.TB, statement string, args ...any) {
+	tb.Helper()
+	if db.Exec == nil {
+		tb.Skip("the store has no tables that a statement could change behind its back")
+	}
+	db.Exec(tb, statement, args...)
 }
 
 // Clock is a clock that only moves when a test moves it.

@@ -230,7 +230,7 @@ func loadCorrupt(t *testing.T, db *Database) {
 	for i, data := range bad {
 		for event := int64(1); event <= 3; event++ {
 			a, known := s.three(fmt.Sprint("a", i, "-", event))
-			s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = $3",
+			s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = $3",
 				[]byte(data), a.ID, event)
 			k := known()
 			s.isUnreadable(k.Unreadable,
@@ -251,12 +251,12 @@ func loadMissing(t *testing.T, db *Database) {
 	s := open(t, db)
 	for event := int64(1); event <= 3; event++ {
 		a, known := s.three(fmt.Sprint("a", event))
-		s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event = $2", a.ID, event)
+		s.db.exec(t, "DELETE FROM rondo_history WHERE instance = $1 AND event = $2", a.ID, event)
 		s.isUnreadable(known().Unreadable,
 			history.UnreadableError{Instance: a.ID, Execution: 1, Event: event, Column: "data"})
 	}
 	a, known := s.three("empty")
-	s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1", a.ID)
+	s.db.exec(t, "DELETE FROM rondo_history WHERE instance = $1", a.ID)
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: 1, Column: "data"})
 }
 
@@ -278,7 +278,7 @@ func loadMismatch(t *testing.T, db *Database) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = 2", data, a.ID)
+	s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = 2", data, a.ID)
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Event: 2, Column: "data"})
 }
 
@@ -289,7 +289,7 @@ func loadColumns(t *testing.T, db *Database) {
 	for _, column := range []string{"error", "attributes"} {
 		for i, data := range []string{"nonsense", "{", `["list"]`, "\x00"} {
 			a, known := s.three(fmt.Sprint(column, i))
-			s.db.Exec(t, "UPDATE rondo_instances SET "+column+" = $1 WHERE instance = $2", []byte(data), a.ID)
+			s.db.exec(t, "UPDATE rondo_instances SET "+column+" = $1 WHERE instance = $2", []byte(data), a.ID)
 			k := known()
 			s.isUnreadable(k.Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Column: column})
 			if k.Row.RowVersion() != a.Row.RowVersion() || k.Row.Name != "orders" || k.Row.Status != round.Running {
@@ -301,7 +301,7 @@ func loadColumns(t *testing.T, db *Database) {
 		}
 	}
 	a, known := s.three("status")
-	s.db.Exec(t, "UPDATE rondo_instances SET status = 'confused' WHERE instance = $1", a.ID)
+	s.db.exec(t, "UPDATE rondo_instances SET status = 'confused' WHERE instance = $1", a.ID)
 	s.isUnreadable(known().Unreadable, history.UnreadableError{Instance: a.ID, Execution: 1, Column: "status"})
 }
 
@@ -311,19 +311,19 @@ func loadColumns(t *testing.T, db *Database) {
 func loadColumnsReplaced(t *testing.T, db *Database) {
 	s := open(t, db)
 	a, known := s.three("a")
-	s.db.Exec(t, "UPDATE rondo_instances SET error = $1 WHERE instance = $2", []byte("nonsense"), a.ID)
+	s.db.exec(t, "UPDATE rondo_instances SET error = $1 WHERE instance = $2", []byte("nonsense"), a.ID)
 	s.commit(a.Fail("unreadable"))
 	if k := known(); k.Unreadable != nil || k.Row.Error.Message != "unreadable" {
 		t.Fatalf("%+v", k)
 	}
 	b := NewActor("b")
 	s.commit(b.Start(WithAttributes(map[string]string{"x": "y"})))
-	s.db.Exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = $2", []byte("nonsense"), b.ID)
+	s.db.exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = $2", []byte("nonsense"), b.ID)
 	s.commit(b.Fail("unreadable"))
 	s.isUnreadable(s.load("b").Unreadable, history.UnreadableError{Instance: "b", Execution: 1, Column: "attributes"})
 	s.commit(b.At(Began.Add(time.Hour)).Start(WithMessage("again"), WithAttributes(map[string]string{"x": "z"})))
 	s.same(b)
-	s.db.Exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = $2", []byte("nonsense"), b.ID)
+	s.db.exec(t, "UPDATE rondo_instances SET attributes = $1 WHERE instance = $2", []byte("nonsense"), b.ID)
 	s.delete("b")
 	s.absent("b")
 }
@@ -585,7 +585,7 @@ func pinOverwritten(t *testing.T, db *Database) {
 func corruptBehindPin(t *testing.T, db *Database) {
 	s := open(t, db)
 	a := s.pinned("a", 3)
-	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2", []byte("of the future"), "a")
+	s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2", []byte("of the future"), "a")
 	if k := s.loadAll(engines(2), "a")[0]; k.Unreadable != nil || k.History != nil ||
 		k.Row.RowVersion() != a.Row.RowVersion() {
 		t.Fatalf("%+v", k)
@@ -601,8 +601,8 @@ func corruptBehindPinAmongOthers(t *testing.T, db *Database) {
 	s.pinned("a", 3)
 	b := s.pinned("b", 1)
 	s.pinned("c", 3)
-	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2", []byte("of the future"), "a")
-	s.db.Exec(t, "DELETE FROM rondo_history WHERE instance = $1", "c")
+	s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2", []byte("of the future"), "a")
+	s.db.exec(t, "DELETE FROM rondo_history WHERE instance = $1", "c")
 	known := s.loadAll(engines(2), "a", "b", "c")
 	for _, k := range known {
 		if k.Unreadable != nil || (k.History != nil) != (k.Instance == "b") {
@@ -617,7 +617,7 @@ func corruptBehindPinAmongOthers(t *testing.T, db *Database) {
 func failureAppended(t *testing.T, db *Database) {
 	s := open(t, db)
 	_, known := s.three("a")
-	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = 2", []byte("nonsense"), "a")
+	s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = $2 AND event = 2", []byte("nonsense"), "a")
 	k := known()
 	s.isUnreadable(k.Unreadable, history.UnreadableError{Instance: "a", Execution: 1, Event: 2, Column: "data"})
 	failed := Resume(k, Began)

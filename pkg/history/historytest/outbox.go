@@ -342,7 +342,7 @@ func entriesOldestFirst(t *testing.T, db *Database) {
 func (s *outboxed) outboxRow(shard int16, at time.Time, messages []byte) history.OutboxKey {
 	s.Helper()
 	k := history.OutboxKey{Shard: shard, ID: history.OutboxID(at, 1)}
-	s.db.Exec(s.TB, "INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", k.Shard, k.ID, messages)
+	s.db.exec(s.TB, "INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)", k.Shard, k.ID, messages)
 	return k
 }
 

@@ -35,7 +35,7 @@ func loadTurn(t *testing.T, db *Database) {
 		"cut short":  {all[0], all[1]},
 		"one behind": {all[0], all[1], all[3], all[4], all[2]},
 	} {
-		s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'", []byte(strings.Join(lines, "\n")))
+		s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'", []byte(strings.Join(lines, "\n")))
 		t.Log(name)
 		s.isUnreadable(s.load("a").Unreadable,
 			history.UnreadableError{Instance: "a", Execution: 1, Event: 3, Column: "data"})
@@ -47,7 +47,7 @@ func loadTurn(t *testing.T, db *Database) {
 		}
 		s.sameEvents("a", 1, list, a.Events[1][:2])
 	}
-	s.db.Exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'",
+	s.db.exec(t, "UPDATE rondo_history SET data = $1 WHERE instance = 'a'",
 		[]byte(strings.Join(append(all, all[4]), "\n")))
 	s.isUnreadable(s.load("a").Unreadable,
 		history.UnreadableError{Instance: "a", Execution: 1, Event: 5, Column: "data"})
