@@ -19,7 +19,7 @@ import (
 type reader struct{ *session }
 
 // Within implements [history.Bounded].
-func (s reader) Within(bytes int) history.Reader {
+func (s reader) Within(bytes int) history.BoundedReader {
 	bounded := *s.session
 	bounded.bytes = max(bytes, 1)
 	return reader{&bounded}

@@ -18,6 +18,7 @@ type tables struct {
 	mu        sync.Mutex
 	instances map[string]*instance
 	outbox    map[history.OutboxKey]*entry
+	schedules map[string]history.Schedule
 	lastID    int64 // of an outbox entry
 	system    history.System
 }
@@ -41,7 +42,8 @@ type entry struct {
 }
 
 func newTables() *tables {
-	return &tables{instances: make(map[string]*instance), outbox: make(map[history.OutboxKey]*entry)}
+	return &tables{instances: make(map[string]*instance), outbox: make(map[history.OutboxKey]*entry),
+		schedules: make(map[string]history.Schedule)}
 }
 
 // session is a store's access to the tables.
@@ -85,6 +87,7 @@ type Store struct {
 	writer
 	reader
 	remover
+	scheduler
 	s *session
 }
 
@@ -92,7 +95,7 @@ var _ history.Store = (*Store)(nil)
 
 func newStore(t *tables, now func() time.Time, observe history.Observer) *Store {
 	s := &session{tables: t, now: now, observe: observe}
-	return &Store{writer{s}, reader{s}, remover{s}, s}
+	return &Store{writer{s}, reader{s}, remover{s}, scheduler{s}, s}
 }
 
 // Ping implements [history.Store].

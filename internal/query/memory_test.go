@@ -17,7 +17,7 @@ import (
 // measured is a store that measures the data of the largest page that is read at once.
 type measured struct {
 	query.Store
-	reader history.Reader
+	reader history.BoundedReader
 	most   *int
 }
 
@@ -29,7 +29,7 @@ func (m measured) note(sizes ...int) {
 	*m.most = max(*m.most, sum)
 }
 
-func (m measured) Within(bytes int) history.Reader {
+func (m measured) Within(bytes int) history.BoundedReader {
 	return measured{m.Store, m.Store.Within(bytes), m.most}
 }
 
@@ -58,6 +58,17 @@ func (m measured) Events(ctx context.Context, id string, x, after int64, limit i
 	var sizes []int
 	for _, e := range list {
 		sizes = append(sizes, e.Fact.Size())
+	}
+	m.note(sizes...)
+	return list, err
+}
+
+func (m measured) ListSchedules(ctx context.Context, f history.ScheduleFilter,
+	p history.Page) (history.ScheduleList, error) {
+	list, err := m.reader.ListSchedules(ctx, f, p)
+	var sizes []int
+	for _, s := range list.Schedules {
+		sizes = append(sizes, len(s.Data))
 	}
 	m.note(sizes...)
 	return list, err

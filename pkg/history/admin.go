@@ -48,11 +48,19 @@ type Reader interface {
 
 // Bounded reads no more rows than fit into memory that is set aside for them.
 type Bounded interface {
-	// Within gives a Reader whose pages of instances, executions and events also end with the row
-	// that makes them as large as a number of bytes: outputs, errors, statuses, attributes and
-	// events count. So a page that is shorter than its limit may be followed by others; after the
-	// last page, there is an empty one, or a list without Next.
-	Within(bytes int) Reader
+	// Within gives a Reader whose pages of instances, executions, events and schedules also end
+	// with the row that makes them as large as a number of bytes: outputs, errors, statuses,
+	// attributes, events and the data of schedules count. So a page that is shorter than its limit
+	// may be followed by others; after the last page, there is an empty one, or a list without
+	// Next.
+	Within(bytes int) BoundedReader
+}
+
+// BoundedReader is a Reader whose pages are bounded in bytes.
+type BoundedReader interface {
+	Reader
+	// ListSchedules is that of [Schedules].
+	ListSchedules(ctx context.Context, filter ScheduleFilter, page Page) (ScheduleList, error)
 }
 
 // Audit is the part of a store that a checker needs besides a [Reader] to prove that nothing was

@@ -12,6 +12,7 @@
 //	values       the values of each instance, for readers; history has them too
 //	attributes   those of the starts of instances, to find them by
 //	outbox       messages of turns that are not yet known to be published
+//	schedules    one row for each schedule
 //	marks        below which a sweep finds nothing
 //
 // The store does not interpret events. What it knows about an instance, it was told in the
@@ -40,6 +41,12 @@
 // that were not removed ([Outbox.LeaseOutbox]) and publishes them again. That is harmless, because
 // each message has an id and history takes each answer once.
 //
+// # Schedules
+//
+// A schedule is a row that the store does not interpret. A change names the version that it
+// expects, and stores the messages of the runs that it starts in the outbox, in one transaction
+// ([Schedules.ChangeSchedule]). So of several orchestrators that start the same run, one does.
+//
 // # Deleting
 //
 // Deleting leaves a tombstone: the row of the instance, emptied. It refuses turns that were decided
@@ -67,6 +74,7 @@ type Store interface {
 	Wakes
 	Updates
 	Systems
+	Schedules
 	Reader
 	Bounded
 	Remover

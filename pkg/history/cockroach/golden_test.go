@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/internal/sqladmin"
@@ -192,6 +194,7 @@ func statementsTo(t *testing.T, to flavour) []string {
 	few.Shards = 2
 	s.Admin = sqladmin.New(few, r, nil, options.Now, s.committer.ids.key)
 	s.Systems = sqladmin.NewSystems(few, r, nil, options.Now)
+	s.Schedules = sqladmin.NewSchedules(few, r, nil, s.committer.ids.key, rand.New(rand.NewPCG(1, 2)).Uint64)
 	ctx := t.Context()
 	a := historytest.NewActor("x")
 	turn := historytest.Sends(historytest.Together(a.Start(), a.Set("a", "1"), a.Remove("b")), "m", "y")
@@ -273,15 +276,37 @@ func (r *recorder) drive(t *testing.T, s *Store) {
 	_, updateErr := s.LastUpdate(ctx, crowdNow)
 	_, systemErr := s.Identity(ctx)
 	_, _, setErr := s.SetIdentity(ctx, history.System{}, "x", 1)
-	if err := errors.Join(deleteErr, tidyErr, updateErr, systemErr, setErr); err != nil {
+	if err := errors.Join(deleteErr, tidyErr, updateErr, systemErr, setErr, r.schedules(ctx, s)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// schedules lets a store send all of its statements about schedules. The outcome of the changes
+// stays unknown.
+func (r *recorder) schedules(ctx context.Context, s *Store) error {
+	messages := []events.Wire{{Subject: "x"}}
+	var errs []error
+	for _, c := range []history.ScheduleChange{{}, {Expected: 5, Messages: messages}, {Expected: 5, Delete: true}} {
+		c.ID = "x"
+		_, _, _ = s.ChangeSchedule(ctx, c)
+	}
+	_, _, readErr := s.Schedule(ctx, "x")
+	_, dueErr := s.DueSchedules(ctx, crowdNow, 10)
+	errs = append(errs, readErr, dueErr)
+	for _, f := range []history.ScheduleFilter{{}, {IDPrefix: "x"}} {
+		_, listErr := s.ListSchedules(ctx, f, history.Page{})
+		_, withinErr := s.Within(1).ListSchedules(ctx, f, history.Page{})
+		errs = append(errs, listErr, withinErr)
+	}
+	return errors.Join(errs...)
 }
 
 // recorder writes down statements, and answers each with one row.
 type recorder struct {
 	all  []string
 	seen map[string]bool
+	// unchanged says that statements change no row.
+	unchanged bool
 }
 
 func (r *recorder) note(statements ...string) {
@@ -298,7 +323,13 @@ func (r *recorder) ReadOften(_ context.Context, _ string, f func(sqlrow.DB) erro
 	return f(r)
 }
 func (r *recorder) Write(_ context.Context, _ string, f func(sqlrow.DB) error) error { return f(r) }
-func (r *recorder) WriteOnce(_ context.Context, _ string, _ func(), f func(sqlrow.DB) error) error {
+func (r *recorder) WriteOnce(_ context.Context, _ string, doubted func(), f func(sqlrow.DB) error) error {
+	if err := f(r); err != nil {
+		return err
+	}
+	doubted()
+	r.unchanged = true // by the second try
+	defer func() { r.unchanged = false }()
 	return f(r)
 }
 
@@ -317,7 +348,9 @@ func (r *recorder) Query(_ context.Context, scan func(sqlrow.Row) error, stateme
 }
 
 func (r *recorder) Exec(_ context.Context, statement string, _ ...any) (int64, error) {
-	r.note(statement)
+	if r.note(statement); r.unchanged {
+		return 0, nil
+	}
 	return 1, nil
 }
 

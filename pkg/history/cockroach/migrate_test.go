@@ -450,7 +450,8 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 
 func TestReleasedMigrationsDoNotChange(t *testing.T) {
 	historytest.Unchanged(t, map[string]string{
-		"0001_tables.sql": "8521461b795ea7ddc36b3acc68e70430dd704154b99ce082844613346564914e",
-		"0002_system.sql": "b88f9a6b4eaf074d62d83021dd002b4e177bb1cb130d75e9ef073425f11e8df5",
+		"0001_tables.sql":    "8521461b795ea7ddc36b3acc68e70430dd704154b99ce082844613346564914e",
+		"0002_system.sql":    "b88f9a6b4eaf074d62d83021dd002b4e177bb1cb130d75e9ef073425f11e8df5",
+		"0003_schedules.sql": "f955a0517ed78032e49502b955aa720e78894b1a9fb30ee2927d95504389727a",
 	})
 }

@@ -23,6 +23,8 @@
 //	rondo_outbox      (shard, id)                                  each process writes to a shard of its own, a
 //	                                                               few hundred rows a second
 //	rondo_marks       (name, shard)                                48 rows, each written about once a minute
+//	rondo_schedules   (id)                                         thousands of rows, some writes a second
+//	  by_wake         (wake_at, id)                                likewise
 //	rondo_job_queues  (queue)                                      a row for each queue, locked by each change of
 //	                                                               the queue
 //	rondo_jobs        (queue, place, rank, position)               each queue is at a place of its own; so are
@@ -142,6 +144,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	*sqladmin.Admin
 	*sqladmin.Systems
+	*sqladmin.Schedules
 	*loader
 	*committer
 	*outbox
@@ -189,7 +192,7 @@ func (f flavour) String() string {
 
 // dialect is how both databases differ from others.
 var dialect = sqlrow.Dialect{Shards: history.Shards, Time: func(t time.Time) any { return t }, Lock: " FOR UPDATE",
-	Clock: "clock_timestamp()"}
+	Clock: "clock_timestamp()", Garbage: true}
 
 // queueDialect is how one of the databases differs in the statements of queues.
 func (f flavour) queueDialect() sqlrow.Dialect {
@@ -256,6 +259,7 @@ func newStore(db *database, marks *marks, options Options, clock func() time.Tim
 	return &Store{
 		Admin:     sqladmin.New(dialect, db, db.observer, options.Now, ids.key),
 		Systems:   sqladmin.NewSystems(dialect, db, db.observer, options.Now),
+		Schedules: sqladmin.NewSchedules(dialect, db, db.observer, ids.key, rand.Uint64),
 		loader:    loader,
 		committer: &committer{db, loader, marks, ids, prepared, options.SingleStatement},
 		outbox:    &outbox{db, marks, options.Now},

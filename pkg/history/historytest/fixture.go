@@ -55,6 +55,31 @@ func Fill(tb testing.TB, s history.Store) {
 	_, err = s.LeaseOverdue(tb.Context(), f.lease(Began.Add(-time.Hour)))
 	f.ok(err)
 	jobstest.Fill(tb, queuesOf(s))
+	f.fillSchedules()
+}
+
+// fillSchedules creates a schedule that was changed, and one that rests.
+func (f fixture) fillSchedules() {
+	f.Helper()
+	hourly := history.ScheduleChange{Schedule: history.Schedule{ID: "hourly", WakeAt: Began.Add(time.Hour),
+		ChangedAt: Began, Data: []byte(`{"cron":"@hourly"}`)}}
+	f.schedule(hourly)
+	hourly.Messages = []events.Wire{{Subject: "rondo.inbox.1.hourly", Body: []byte("{}"),
+		Header: events.Header{events.HeaderMsgID: {"from-schedule"}}}}
+	hourly.WakeAt = Began.Add(2 * time.Hour)
+	f.schedule(hourly)
+	f.schedule(history.ScheduleChange{Schedule: history.Schedule{ID: "rests", ChangedAt: Began, Data: []byte("{}")}})
+}
+
+// schedule changes a schedule from the version that it has.
+func (f fixture) schedule(c history.ScheduleChange) {
+	f.Helper()
+	now, _, err := f.store.Schedule(f.Context(), c.ID)
+	f.ok(err)
+	c.Expected = now.Version
+	if _, ok, err := f.store.ChangeSchedule(f.Context(), c); err != nil || !ok {
+		f.Fatalf("schedule %q was changed: %t, %v", c.ID, ok, err)
+	}
 }
 
 // queuesOf is where a store has its queues.
@@ -79,6 +104,8 @@ func Reading(tb testing.TB, s history.Store) []byte {
 	metrics, err := s.Metrics(ctx)
 	put(metrics, err, "metrics")
 	put(jobstest.Reading(tb, queuesOf(s)), nil, "queues")
+	schedules, err := s.ListSchedules(ctx, history.ScheduleFilter{}, history.Page{})
+	put(schedules, err, "schedules")
 	for _, i := range list.Instances {
 		values, err := s.Values(ctx, i.Instance)
 		put(values, err, "values of %s", i.Instance)
@@ -212,6 +239,17 @@ func GoOn(tb testing.TB, s history.Store) {
 		tb.Errorf("%d instances are left, %v", n, err)
 	}
 	jobstest.GoOn(tb, queuesOf(s))
+
+	due, err := s.DueSchedules(ctx, now, 100)
+	f.ok(err)
+	for _, x := range due { // none in a version without them
+		f.schedule(history.ScheduleChange{Schedule: history.Schedule{ID: x.ID, ChangedAt: now, Data: x.Data}})
+	}
+	f.schedule(history.ScheduleChange{Schedule: history.Schedule{ID: "new", WakeAt: now, ChangedAt: now}})
+	due, err = s.DueSchedules(ctx, now.Add(time.Second), 100)
+	if err != nil || len(due) != 1 || due[0].ID != "new" {
+		tb.Errorf("due: %+v, %v", due, err)
+	}
 }
 
 // fixture is a store that is filled, read or taken further.

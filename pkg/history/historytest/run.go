@@ -17,7 +17,7 @@ type test struct {
 // tests are all subtests of the suite.
 func tests() []test {
 	return slices.Concat(commitTests, sizeTests, loadTests, stateTests, outboxTests, wakeTests, zombieTests,
-		concurrentTests, propertyTests, adminTests, auditTests, observerTests)
+		concurrentTests, propertyTests, scheduleTests, adminTests, auditTests, observerTests)
 }
 
 // Run runs the suite. fresh makes a new, empty database.
@@ -64,7 +64,7 @@ func runSection(t *testing.T, part []test, fresh func(testing.TB) *Database) {
 func (db *Database) wipe(tb testing.TB) {
 	tb.Helper()
 	var all []string
-	for _, table := range strings.Fields("instances history executions values attributes outbox marks") {
+	for _, table := range strings.Fields("instances history executions values attributes outbox marks schedules") {
 		all = append(all, "DELETE FROM rondo_"+table)
 	}
 	db.exec(tb, strings.Join(all, "; "))

@@ -154,7 +154,7 @@ func (b *bench) faultsAt(s step) []namedFault {
 var tables = []struct{ name, order string }{
 	{"instances", "instance"}, {"history", "instance, execution, event"}, {"executions", "instance, execution"},
 	{"values", "instance, key"},
-	{"attributes", "name, value, instance"}, {"outbox", "id"},
+	{"attributes", "name, value, instance"}, {"outbox", "id"}, {"schedules", "id"},
 }
 
 // contents is everything that is stored, but for the ids of outbox entries, which are never the

@@ -88,7 +88,8 @@ func column(t *testing.T, path, query string) (list []string) {
 
 func TestReleasedMigrationsDoNotChange(t *testing.T) {
 	historytest.Unchanged(t, map[string]string{
-		"0001_tables.sql": "02435d2d44bbfb4e9fd9a577a3c2e893962fb27bea9547af71ee3a9ad9e6347b",
-		"0002_system.sql": "3f21d50e1ed1a3d93997b690f627d4fe33b7f7e506d098af94468edb00b16971",
+		"0001_tables.sql":    "02435d2d44bbfb4e9fd9a577a3c2e893962fb27bea9547af71ee3a9ad9e6347b",
+		"0002_system.sql":    "3f21d50e1ed1a3d93997b690f627d4fe33b7f7e506d098af94468edb00b16971",
+		"0003_schedules.sql": "7e02115dfffe3d86809448850df510eecf6e647870448397a38da3c4254d6621",
 	})
 }

@@ -129,7 +129,10 @@ func (b *bench) listAll() {
 	_, updateErr := b.store.LastUpdate(ctx, before)
 	_, systemErr := b.store.Identity(ctx)
 	_, _, setErr := b.store.SetIdentity(ctx, history.System{}, "x", 1)
-	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, oldestErr, updateErr, systemErr, setErr} {
+	_, schedulesErr := b.store.ListSchedules(ctx, history.ScheduleFilter{IDPrefix: "x"}, history.Page{})
+	_, withinErr := b.store.Within(1).ListSchedules(ctx, history.ScheduleFilter{}, history.Page{})
+	for _, err := range []error{valuesErr, tombstonesErr, outboxErr, oldestErr, updateErr, systemErr, setErr,
+		schedulesErr, withinErr} {
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/historytest"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
@@ -70,6 +71,13 @@ func operations(b *bench) []operation {
 			}
 			return err
 		}, done: func() error { return b.none(fmt.Sprintf("rondo_instances WHERE wake_at < %d", b.now.UnixMicro())) }},
+		{name: "change schedules", begin: func() {}, do: func() error {
+			return changeSchedules(b)
+		}, done: func() error {
+			return errors.Join(b.none("rondo_schedules WHERE id <> 'kept'"),
+				b.none("(SELECT count(*) AS n FROM rondo_schedules) WHERE n <> 1"),
+				b.none("(SELECT count(*) AS n FROM rondo_outbox) WHERE n < 2"))
+		}},
 		{name: "delete", begin: family, do: func() error {
 			_, err := b.store.Delete(ctx, []string{"parent"}, history.Deletion{})
 			return err
@@ -111,6 +119,42 @@ func operations(b *bench) []operation {
 			return err
 		}, done: func() error { return errors.Join(erased(), b.none("rondo_instances WHERE instance = 'other'")) }},
 	}
+}
+
+// changeSchedules creates, changes, reads and deletes schedules, from the versions that they have.
+func changeSchedules(b *bench) error {
+	ctx := b.Context()
+	change := func(c history.ScheduleChange, message string) error {
+		now, _, err := b.store.Schedule(ctx, c.ID)
+		if err != nil || c.Delete && now.Version == 0 {
+			return err
+		}
+		if c.Expected = now.Version; message != "" {
+			c.Messages = []events.Wire{{Subject: message}}
+		}
+		_, ok, err := b.store.ChangeSchedule(ctx, c)
+		if err == nil && !ok {
+			b.Errorf("the change of schedule %q from version %d was refused", c.ID, c.Expected)
+		}
+		return err
+	}
+	gone, kept := history.Schedule{ID: "gone"}, history.Schedule{ID: "kept", WakeAt: b.now, Data: []byte("x")}
+	if err := errors.Join(change(history.ScheduleChange{Schedule: gone}, ""),
+		change(history.ScheduleChange{Schedule: kept}, "created"),
+		change(history.ScheduleChange{Schedule: kept}, "changed"),
+		change(history.ScheduleChange{Schedule: gone, Delete: true}, "")); err != nil {
+		return err
+	}
+	_, err := b.store.DueSchedules(ctx, b.now.Add(time.Hour), 10)
+	list, listErr := b.store.ListSchedules(ctx, history.ScheduleFilter{}, history.Page{Limit: 1})
+	if err := errors.Join(err, listErr); err != nil {
+		return err
+	}
+	if len(list.Schedules) != 1 || list.Schedules[0].ID != "kept" {
+		b.Errorf("the list is %+v", list)
+	}
+	_, err = b.store.Within(1).ListSchedules(ctx, history.ScheduleFilter{IDPrefix: "k"}, history.Page{})
+	return err
 }
 
 // readAll reads everything there is of a family, and checks it.

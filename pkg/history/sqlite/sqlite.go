@@ -60,6 +60,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -146,6 +147,7 @@ const (
 type Store struct {
 	*sqladmin.Admin
 	*sqladmin.Systems
+	*sqladmin.Schedules
 	*loader
 	*committer
 	*outbox
@@ -201,6 +203,7 @@ func Open(ctx context.Context, path string, options Options) (_ *Store, err erro
 	s := &Store{
 		Admin:     sqladmin.New(dialect, db, db.observer, options.Now, c.entry),
 		Systems:   sqladmin.NewSystems(dialect, db, db.observer, options.Now),
+		Schedules: sqladmin.NewSchedules(dialect, db, db.observer, c.entry, rand.Uint64),
 		loader:    &loader{db},
 		committer: c,
 		outbox:    &outbox{db, options.Now},

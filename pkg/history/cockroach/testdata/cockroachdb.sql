@@ -192,6 +192,18 @@ CREATE TABLE IF NOT EXISTS rondo_system (
 ----
 INSERT INTO rondo_system (id, beats, beat_at, system) VALUES (1, 0, now(), '') ON CONFLICT (id) DO NOTHING
 ----
+CREATE TABLE IF NOT EXISTS rondo_schedules (
+	version    INT8 NOT NULL,
+	token      INT8 NOT NULL,
+	wake_at    TIMESTAMPTZ,
+	changed_at TIMESTAMPTZ NOT NULL,
+	id         TEXT NOT NULL,
+	data       BYTEA NOT NULL,
+	PRIMARY KEY (id)
+) 
+----
+CREATE INDEX IF NOT EXISTS rondo_schedules_by_wake ON rondo_schedules (wake_at, id) WHERE wake_at IS NOT NULL
+----
 WITH won AS (INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
 	FROM unnest($1::INT2[], $2::TEXT[], $3::TEXT[], $4::INT8[], $5::INT8[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::INT8[], $10::BOOL[], $11::TEXT[], $12::TEXT[], $13::BYTEA[], $14::BYTEA[], $15::BYTEA[], $16::INT8[], $17::INT8[], $18::INT8[], $19::TIMESTAMPTZ[], $20::TIMESTAMPTZ[], $21::TIMESTAMPTZ[], $22::TIMESTAMPTZ[], $23::TIMESTAMPTZ[]) AS w(shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
@@ -783,3 +795,27 @@ SELECT max(updated_at) FROM rondo_instances WHERE shard = $1 AND updated_at < $2
 SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
 ----
 UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = clock_timestamp() WHERE id = 1 AND system = CAST($3 AS TEXT) AND beats = $4
+----
+INSERT INTO rondo_schedules (id, version, token, wake_at, changed_at, data) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING
+----
+SELECT version, token FROM rondo_schedules WHERE id = $1
+----
+UPDATE rondo_schedules SET version = version + 1, token = $3, wake_at = $4, changed_at = $5, data = $6 WHERE id = $1 AND version = $2
+----
+SELECT id FROM rondo_outbox WHERE shard = $1 AND id = $2 AND messages = $3
+----
+DELETE FROM rondo_schedules WHERE id = $1 AND version = $2
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id = $1
+----
+SELECT wake_at, CAST(length(data) AS INT8) FROM rondo_schedules WHERE wake_at >= $1 AND wake_at < $2 ORDER BY wake_at, id LIMIT $3
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE wake_at >= $1 AND wake_at < $2 ORDER BY wake_at, id LIMIT $3
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id > $1 ORDER BY id LIMIT $2
+----
+SELECT CAST(length(data) AS INT8) FROM rondo_schedules WHERE id > $1 ORDER BY id LIMIT $2
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id > $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT $4
+----
+SELECT CAST(length(data) AS INT8) FROM rondo_schedules WHERE id > $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT $4

@@ -196,6 +196,18 @@ CREATE TABLE IF NOT EXISTS rondo_system (
 ----
 INSERT INTO rondo_system (id, beats, beat_at, system) VALUES (1, 0, now(), '') ON CONFLICT (id) DO NOTHING
 ----
+CREATE TABLE IF NOT EXISTS rondo_schedules (
+	version    INT8 NOT NULL,
+	token      INT8 NOT NULL,
+	wake_at    TIMESTAMPTZ,
+	changed_at TIMESTAMPTZ NOT NULL,
+	id         TEXT COLLATE "C" NOT NULL,
+	data       BYTEA NOT NULL,
+	PRIMARY KEY (id)
+) WITH (fillfactor = 80)
+----
+CREATE INDEX IF NOT EXISTS rondo_schedules_by_wake ON rondo_schedules (wake_at, id) WHERE wake_at IS NOT NULL
+----
 WITH won AS (INSERT INTO rondo_instances (shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at)
 	SELECT shard, instance, incarnation, execution, last_event, status, name, version, engine, fresh, trace, start_message, output, error, custom_status, custom_status_version, history_bytes, unread, created_at, started_at, updated_at, ended_at, wake_at
 	FROM (SELECT unnest($1::INT2[]) AS shard, unnest($2::TEXT[]) AS instance, unnest($3::TEXT[]) AS incarnation, unnest($4::INT8[]) AS execution, unnest($5::INT8[]) AS last_event, unnest($6::TEXT[]) AS status, unnest($7::TEXT[]) AS name, unnest($8::TEXT[]) AS version, unnest($9::INT8[]) AS engine, unnest($10::BOOL[]) AS fresh, unnest($11::TEXT[]) AS trace, unnest($12::TEXT[]) AS start_message, unnest($13::BYTEA[]) AS output, unnest($14::BYTEA[]) AS error, unnest($15::BYTEA[]) AS custom_status, unnest($16::INT8[]) AS custom_status_version, unnest($17::INT8[]) AS history_bytes, unnest($18::INT8[]) AS unread, unnest($19::TIMESTAMPTZ[]) AS created_at, unnest($20::TIMESTAMPTZ[]) AS started_at, unnest($21::TIMESTAMPTZ[]) AS updated_at, unnest($22::TIMESTAMPTZ[]) AS ended_at, unnest($23::TIMESTAMPTZ[]) AS wake_at) AS w
@@ -832,3 +844,27 @@ SELECT max(updated_at) FROM rondo_instances WHERE shard = $1 AND updated_at < $2
 SELECT system, beats, beat_at FROM rondo_system WHERE id = 1
 ----
 UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = clock_timestamp() WHERE id = 1 AND system = CAST($3 AS TEXT) AND beats = $4
+----
+INSERT INTO rondo_schedules (id, version, token, wake_at, changed_at, data) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING
+----
+SELECT version, token FROM rondo_schedules WHERE id = $1
+----
+UPDATE rondo_schedules SET version = version + 1, token = $3, wake_at = $4, changed_at = $5, data = $6 WHERE id = $1 AND version = $2
+----
+SELECT id FROM rondo_outbox WHERE shard = $1 AND id = $2 AND messages = $3
+----
+DELETE FROM rondo_schedules WHERE id = $1 AND version = $2
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id = $1
+----
+SELECT wake_at, CAST(length(data) AS INT8) FROM rondo_schedules WHERE wake_at >= $1 AND wake_at < $2 ORDER BY wake_at, id LIMIT $3
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE wake_at >= $1 AND wake_at < $2 ORDER BY wake_at, id LIMIT $3
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id > $1 ORDER BY id LIMIT $2
+----
+SELECT CAST(length(data) AS INT8) FROM rondo_schedules WHERE id > $1 ORDER BY id LIMIT $2
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id > $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT $4
+----
+SELECT CAST(length(data) AS INT8) FROM rondo_schedules WHERE id > $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT $4

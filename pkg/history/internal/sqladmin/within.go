@@ -16,7 +16,7 @@ type bounded struct {
 }
 
 // Within implements [history.Bounded].
-func (a *Admin) Within(bytes int) history.Reader { return bounded{a, int64(bytes)} }
+func (a *Admin) Within(bytes int) history.BoundedReader { return bounded{a, int64(bytes)} }
 
 // fit counts the rows of a page: as many as have fewer bytes than the bound, and one more.
 type fit struct {

@@ -61,6 +61,9 @@ type Dialect struct {
 	// ReadFirst says that jobs are read before they are taken: a bound from a subquery does not
 	// keep the database from reading all rows behind that bound.
 	ReadFirst bool
+	// Garbage says that removed rows of tables and indexes stay for hours, and that searches walk
+	// over them.
+	Garbage bool
 	// Exclusive says that only one process can write to the database at a time.
 	Exclusive bool
 }

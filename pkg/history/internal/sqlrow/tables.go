@@ -179,3 +179,22 @@ var Attributes = Columns[AttributeRow]{
 	column("value", func(r *AttributeRow) *string { return &r.Value }),
 	column("created_at", func(r *AttributeRow) *Moment { return &r.CreatedAt }),
 }
+
+// ScheduleRow is a row of the table of schedules.
+type ScheduleRow struct {
+	ID             string
+	Version, Token int64
+	WakeAt         Moment
+	ChangedAt      Moment
+	Data           []byte
+}
+
+// Schedules are the columns of the table of schedules.
+var Schedules = Columns[ScheduleRow]{
+	column("id", func(r *ScheduleRow) *string { return &r.ID }),
+	column("version", func(r *ScheduleRow) *int64 { return &r.Version }),
+	column("token", func(r *ScheduleRow) *int64 { return &r.Token }),
+	column("wake_at", func(r *ScheduleRow) *Moment { return &r.WakeAt }),
+	column("changed_at", func(r *ScheduleRow) *Moment { return &r.ChangedAt }),
+	column("data", func(r *ScheduleRow) *[]byte { return &r.Data }),
+}

@@ -46,6 +46,8 @@ DELETE FROM rondo_jobs WHERE queue = $1 AND place = 2 AND rank IN ($2, $3)
 ----
 DELETE FROM rondo_outbox WHERE id = ?
 ----
+DELETE FROM rondo_schedules WHERE id = $1 AND version = $2
+----
 DELETE FROM rondo_values WHERE (shard, instance) IN (VALUES (0, CAST($1 AS TEXT)), (0, CAST($2 AS TEXT)))
 ----
 DELETE FROM rondo_values WHERE shard = 0 AND instance = ?
@@ -70,6 +72,10 @@ INSERT INTO rondo_job_queues (queue, state) VALUES ($1, $2) ON CONFLICT (queue) 
 INSERT INTO rondo_jobs (queue, place, rank, position, id, priority, size, pushed_at, ready_at, trace, item) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ----
 INSERT INTO rondo_outbox (id, messages) VALUES (?, ?)
+----
+INSERT INTO rondo_outbox (shard, id, messages) VALUES ($1, $2, $3)
+----
+INSERT INTO rondo_schedules (id, version, token, wake_at, changed_at, data) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING
 ----
 INSERT INTO rondo_values (instance, key, value, execution, set_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (shard, instance, key) DO UPDATE SET value = excluded.value, execution = excluded.execution, set_at = excluded.set_at
 ----
@@ -103,6 +109,10 @@ UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_ins
 UNION ALL SELECT * FROM (SELECT i.shard, i.instance, i.created_at FROM rondo_instances i WHERE i.status = 'terminated' AND i.shard = 0 ORDER BY i.created_at DESC, i.instance DESC LIMIT 101) b6
 ORDER BY created_at DESC, instance DESC LIMIT 101) k JOIN rondo_instances i ON i.shard = k.shard AND i.instance = k.instance
 ORDER BY i.created_at DESC, i.instance DESC
+----
+SELECT CAST(length(data) AS INT8) FROM rondo_schedules WHERE id > $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT $4
+----
+SELECT CAST(length(data) AS INT8) FROM rondo_schedules WHERE id > $1 ORDER BY id LIMIT $2
 ----
 SELECT count(*) FROM (SELECT 1 FROM rondo_attributes a WHERE a.name = $1 AND a.value = $2 AND a.shard = 0 AND (SELECT true FROM rondo_instances i WHERE i.shard = a.shard AND i.instance = a.instance AND i.created_at = a.created_at AND i.status NOT IN ('deleting', 'deleted') AND (SELECT true FROM rondo_attributes x WHERE x.name = $3 AND x.value = $4 AND x.shard = i.shard AND x.created_at = i.created_at AND x.instance = i.instance))
 LIMIT 100) c
@@ -220,6 +230,14 @@ SELECT id, priority, position, attempts, pushed_at, ready_at, trace, item FROM r
 SELECT id, rank, position, priority, attempts > 0 OR reason IS NOT NULL FROM rondo_jobs
 		WHERE queue = $1 AND place = 1 AND (rank, position) > (-1, -1) ORDER BY rank, position LIMIT $2
 ----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id = $1
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id > $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT $4
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE id > $1 ORDER BY id LIMIT $2
+----
+SELECT id, version, wake_at, changed_at, data FROM rondo_schedules WHERE wake_at >= $1 AND wake_at < $2 ORDER BY wake_at, id LIMIT $3
+----
 SELECT incarnation, last_event FROM rondo_executions WHERE shard = $1 AND instance = $2 AND execution = $3 AND status NOT IN ('deleting', 'deleted')
 ----
 SELECT instance, incarnation, execution, last_event, custom_status_version, status, name, start_message, created_at, wake_at, attributes FROM rondo_instances WHERE shard = 0 AND instance IN (?, ?)
@@ -274,6 +292,8 @@ SELECT v.key, v.value, v.execution, v.set_at
 	WHERE i.shard = $1 AND i.instance = $2 AND i.status NOT IN ('deleting', 'deleted') AND v.key = $3
 ----
 SELECT version FROM rondo_schema WHERE id = 1
+----
+SELECT wake_at, CAST(length(data) AS INT8) FROM rondo_schedules WHERE wake_at >= $1 AND wake_at < $2 ORDER BY wake_at, id LIMIT $3
 ----
 UPDATE rondo_executions SET status = 'deleting' WHERE (shard, instance, execution) IN (SELECT shard, instance, execution FROM rondo_executions WHERE shard = $1 AND instance = $2 AND status NOT IN ('deleting', 'deleted') ORDER BY shard, instance, execution LIMIT 1000)
 ----
@@ -344,5 +364,7 @@ UPDATE rondo_jobs SET place = 2, rank = r.lock, attempts = attempts + 1 FROM (SE
 UPDATE rondo_jobs SET rank = 2 WHERE queue = $1 AND place = 2 AND rank = 1 AND id IN ($2, $3)
 ----
 UPDATE rondo_outbox SET leased_until = ? WHERE id = ? RETURNING messages
+----
+UPDATE rondo_schedules SET version = version + 1, token = $3, wake_at = $4, changed_at = $5, data = $6 WHERE id = $1 AND version = $2
 ----
 UPDATE rondo_system SET system = CAST($1 AS TEXT), beats = $2, beat_at = $3 WHERE id = 1 AND system = CAST($4 AS TEXT) AND beats = $5
