@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/integration/internal/work"
-	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -523,31 +522,24 @@ func TestReadingAValueOfAnotherInstance(t *testing.T) {
 	s.completed("r2", "nothing")
 }
 
-// A start that a schedule repeats begins an instance of its own each time.
-func TestEachStartOfAScheduleIsAnInstance(t *testing.T) {
+// TestHeadersRepeatNoStart publishes a start with headers that ask to repeat it. It begins one
+// instance, with the id that the subject names.
+func TestHeadersRepeatNoStart(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, openSQLite(t), basics...)
 	s.orchestrate()
 	r := s.raw()
-	for begun := range 2 {
-		if err := r.publish("rondo.start.sleeper.nightly", map[string][]string{query.HeaderEach: {"true"}},
-			[]byte("1")); err != nil {
+	repeating := map[string][]string{"Rondo-Each": {"true"}, "Rondo-Schedule": {"nightly"},
+		"Rondo-Schedule-Revision": {"1"}, "Rondo-Fired": {"2001-01-01T00:00:00Z"}}
+	for range 2 {
+		if err := r.publish("rondo.start.sleeper.nightly", repeating, []byte("1")); err != nil {
 			t.Fatal(err)
 		}
-		s.eventually("one more has begun", func() error {
-			if n := len(s.list(rootsOnly)); n != begun+1 {
-				return fmt.Errorf("there are %d", n)
-			}
-			return nil
-		})
-		tick := time.NewTimer(time.Second) // the ids have seconds
-		<-tick.C
 	}
-	for _, info := range s.list(rootsOnly) {
-		if !strings.HasPrefix(info.Instance, "nightly@") {
-			t.Errorf("instance %q", info.Instance)
-		}
-		s.completed(info.Instance, "slept")
+	s.completed("nightly", "slept")
+	s.settled()
+	if all := s.list(rootsOnly); len(all) != 1 {
+		t.Errorf("there are %+v", all)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/rondo-run/rondo/internal/racetest"
+	"github.com/rondo-run/rondo/internal/schedule"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/activity"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -279,6 +280,24 @@ func TestMetrics(t *testing.T) {
 		s.ended(id)
 	}
 	tells(t, x, want)
+	// Its first runs were missed, one is started, and the next ones are skipped.
+	old := schedule.New("old", time.Now().Add(-48*time.Hour), schedule.Spec{Cron: "* * * * * *",
+		CatchUp: events.Duration(10 * time.Second)}, []byte(`{"orchestration":"abiding","input":0}`), false)
+	data, err := old.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := s.store.ChangeSchedule(t.Context(), history.ScheduleChange{
+		Schedule: history.Schedule{ID: "old", WakeAt: time.Now(), Data: data}}); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	s.eventually("a run of the schedule is skipped", func() error {
+		text, _ := scrapeOf(t, x)
+		if !strings.Contains(text, "rondo_schedule_skipped_total") {
+			return errors.New("none was")
+		}
+		return nil
+	})
 
 	text, all := scrapeOf(t, x)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ import (
 // with, with the shipped permissions, while other clients have their orchestrations done. A client
 // may end instances of others: the hostile one does not try that, except that it directs
 // acknowledgements to these subjects. Everything else goes on as without the hostile ones: also a
-// delayed start, a schedule, a child, a dead letter and a session of others. Where each role has an
+// delayed start, a child, a dead letter and a session of others. Where each role has an
 // account, both have NATS respond under the subjects of these, too, and the worker requests tasks.
 func TestHostileRoles(t *testing.T) {
 	for _, file := range []string{"one-circle-of-trust.conf", "accounts.conf"} {
@@ -86,17 +85,12 @@ type victims struct {
 	setup *nats.Conn
 }
 
-// victims stores a session, a delayed start, a schedule, and a dead letter.
+// victims stores a session, a delayed start, and a dead letter.
 func (s *system) victims(setup *nats.Conn) victims {
 	s.t.Helper()
 	v := victims{s, setup}
 	if owner, err := s.bus.Acquire(s.t.Context(), "lock", "owner"); err != nil || owner != "owner" {
 		s.t.Fatal(owner, err)
-	}
-	if err := s.bus.PutSchedule(s.t.Context(), broker.Schedule{ID: "nightly", Pattern: "* * * * * *",
-		Changed: time.Now(), Message: events.Wire{Subject: "rondo.start.childless.nightly", Body: []byte(`"x"`),
-			Header: events.Header{events.HeaderConflict: {"restart"}}}}); err != nil {
-		s.t.Fatal(err)
 	}
 	delayed := &nats.Msg{Subject: "rondo.start.childless.delayed", Data: []byte(`"x"`), Header: nats.Header{
 		"Rondo-Not-Before": {time.Now().Add(5 * time.Second).UTC().Format(time.RFC3339Nano)}}}
@@ -118,7 +112,7 @@ func (s *system) victims(setup *nats.Conn) victims {
 
 // subjects are those under which victims are stored.
 func (v victims) subjects() (all []string) {
-	for _, stream := range []string{"RONDO_LATER", "RONDO_DEAD", "KV_RONDO_SCHEDULES", "KV_RONDO_SESSIONS"} {
+	for _, stream := range []string{"RONDO_LATER", "RONDO_DEAD", "KV_RONDO_SESSIONS"} {
 		all = append(all, v.s.subjectsOf(v.setup, stream)...)
 	}
 	return all
@@ -129,7 +123,6 @@ func (v victims) unharmed() {
 	s := v.s
 	t := s.t
 	t.Helper()
-	now := time.Now()
 	if owner, err := s.bus.Owner(t.Context(), "lock"); err != nil || owner != "owner" {
 		t.Errorf("the session is owned by %q, %v", owner, err)
 	}
@@ -143,19 +136,6 @@ func (v victims) unharmed() {
 		return l.Subject == "rondo.start.once.%ZZ" && string(l.Body) == "a letter"
 	}) {
 		t.Errorf("the dead letter is not among %d", len(letters))
-	}
-	if all, err := s.bus.Schedules(t.Context()); err != nil || len(all) != 1 || all[0].ID != "nightly" {
-		t.Errorf("the schedules are %+v, %v", all, err)
-	}
-	s.eventually("the schedule starts its instance", func() error {
-		i, err := s.store.Instance(t.Context(), "nightly")
-		if err == nil && i.StartedAt.Before(now) {
-			err = fmt.Errorf("it has not since %v", i.StartedAt)
-		}
-		return err
-	})
-	if _, err := s.bus.DropSchedule(t.Context(), "nightly"); err != nil {
-		t.Error(err)
 	}
 	s.completed("delayed", "child of x")
 }

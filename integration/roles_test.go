@@ -48,9 +48,6 @@ func newRoles(t *testing.T, file string, parts ...orchestration.Binding) roles {
 	as("setup", "", natsbroker.Make, 4)
 	s.bus, s.store = s.connect(), s.open()
 	s.deploy(parts...)
-	if _, err := s.bus.HealSchedules(t.Context()); err != nil { // makes the bucket
-		t.Fatal(err)
-	}
 	as("orchestrator", "_INBOX_orchestrator", natsbroker.Verify, 0)
 	s.orchestrate()
 	as("worker", "_INBOX_worker", natsbroker.Verify, 0)

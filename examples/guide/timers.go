@@ -45,8 +45,9 @@ func begin(ctx context.Context, c *client.Client, s Subscription) error {
 	if err != nil {
 		return err
 	}
-	return c.Schedules().Put(ctx, client.Schedule{
+	_, err = c.Schedules().Put(ctx, client.Schedule{
 		ID: "stocktaking-bremen", Orchestration: Stocktaking.Name(), Input: []byte(`"Bremen"`),
-		Cron: "30 2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapEach,
+		Cron: "30 2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapBufferOne,
 	})
+	return err
 }

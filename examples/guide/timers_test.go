@@ -78,7 +78,8 @@ func TestSchedule(t *testing.T) {
 	}
 	s.Cron, s.Zone = "@every 1s", ""
 	before := time.Now().Truncate(time.Second) // its ids have whole seconds
-	must(t, c.Schedules().Put(ctx, s))
+	_, err = c.Schedules().Put(ctx, s)
+	must(t, err)
 	id := <-began
 	must(t, c.Schedules().Delete(ctx, "stocktaking-bremen"))
 	out, err := Stocktaking.Handle(c, id).Wait(ctx)
@@ -90,7 +91,7 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("its id is %s", id)
 	}
 
-	err = c.Schedules().Put(ctx, client.Schedule{ID: "s", Orchestration: "stocktaking", Cron: "at night"})
+	_, err = c.Schedules().Put(ctx, client.Schedule{ID: "s", Orchestration: "stocktaking", Cron: "at night"})
 	wantError(t, err, `schedule "s": cron "at night": want 5 fields, or 6 with seconds; it has 2; write it like 30 6 * * MON-FRI (at 6:30 on weekdays), */10 * * * * * (each ten seconds), @daily or @every 1h`)
 }
 

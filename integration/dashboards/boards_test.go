@@ -346,6 +346,19 @@ func orchestrations() board {
 					queries: one(v.mean(telemetry.MetricCallDuration, by{activity, outcome}),
 						"{{activity}}: {{outcome}}")},
 			}},
+			{"Schedules", []panel{
+				{title: "Runs of schedules", unit: aSecond,
+					about: "Started, by why; missed, because no orchestrator looked in time; skipped, because the " +
+						"run before had not ended.", queries: []query{
+						{expr: v.rate(telemetry.MetricScheduleRuns, by{reason}), legend: "{{reason}}", rare: true},
+						{expr: v.rate(telemetry.MetricScheduleMissed, nil), legend: "missed", rare: true},
+						{expr: v.rate(telemetry.MetricScheduleSkipped, nil), legend: "skipped", rare: true},
+					}},
+				{title: "How late runs are started", unit: inSeconds,
+					about: "99 of 100 runs of schedules are committed sooner after their time.", queries: []query{
+						{expr: v.quantile(0.99, telemetry.MetricScheduleDelay, nil), legend: "99 of 100", rare: true},
+					}},
+			}},
 		},
 	}
 }

@@ -421,7 +421,10 @@ func missing() []string {
 		count(telemetry.MetricHandovers, `outcome="accepted"`),
 		count(telemetry.MetricActivityHeartbeats, `activity="train"`),
 		count(telemetry.MetricActivityLimited, `activity="train"`),
-	}, took(telemetry.MetricStepDuration, `orchestration="fulfil",outcome="success"`, 0.1),
+		count(telemetry.MetricScheduleRuns, `reason="schedule"`),
+		count(telemetry.MetricScheduleMissed, ""),
+		count(telemetry.MetricScheduleSkipped, ""),
+	}, took(telemetry.MetricScheduleDelay, "", 0.01), took(telemetry.MetricStepDuration, `orchestration="fulfil",outcome="success"`, 0.1),
 		took(telemetry.MetricChildDuration, `orchestration="fulfil",child="pay",outcome="completed"`, 3), onQueues())
 }
 

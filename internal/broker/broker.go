@@ -52,8 +52,6 @@ type Delivery struct {
 	// Sequence identifies the message among those of its kind, and orders the stored messages of a
 	// partition.
 	Sequence uint64
-	// Scheduled says that the broker published it itself, for a schedule.
-	Scheduled bool
 	// Direct says that it was delivered directly, without being stored.
 	Direct bool
 	// NumDelivered counts the deliveries of the message, this one included.

@@ -6,8 +6,8 @@ import (
 	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// The headers that package query defines.
-const headerReceipt, headerEach = "Rondo-Receipt", "Rondo-Each"
+// headerReceipt is a header that package query defines.
+const headerReceipt = "Rondo-Receipt"
 
 // carried are the headers of messages. See [Carry].
 var carried = func() map[string]bool {
@@ -19,7 +19,7 @@ var carried = func() map[string]bool {
 		events.HeaderCloudEventID, events.HeaderCloudEventSource, headerReceipt,
 		// of starts, and of messages from instances
 		events.HeaderVersion, events.HeaderConflict, events.HeaderParent, events.HeaderAttributes,
-		events.HeaderMessages, events.HeaderUnknownFields, headerEach,
+		events.HeaderMessages, events.HeaderUnknownFields,
 		// of results, timers and the ends of children
 		events.HeaderWorker, events.HeaderPending, events.HeaderDue, events.HeaderOutcome,
 		// of tasks
@@ -33,10 +33,10 @@ var carried = func() map[string]bool {
 }()
 
 // Carry returns, in a new map, the headers that a message keeps when a service stores it once more
-// in another place: for later, when it is due, as an entry of a schedule, as a dead letter, or as
-// the replay of one. There the message has the permissions of the service, and the broker may act
-// on headers that it refuses from clients. So a service never copies the headers of a message: it
-// carries these, and adds its own.
+// in another place: for later, when it is due, as a dead letter, or as the replay of one. There the
+// message has the permissions of the service, and the broker may act on headers that it refuses
+// from clients. So a service never copies the headers of a message: it carries these, and adds its
+// own.
 func Carry[H ~map[string][]string](from H) events.Header {
 	h := make(events.Header, len(from)+5)
 	for name, values := range from {

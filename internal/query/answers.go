@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -49,6 +50,9 @@ func (a *answerer) methods() map[string]method {
 	}
 	if a.o.System != nil {
 		all[MethodSystem] = func(ctx context.Context, _ Question) (any, error) { return a.o.System(ctx) }
+	}
+	if a.o.Schedules != nil {
+		maps.Copy(all, a.scheduleMethods())
 	}
 	if a.o.Pending != nil {
 		all[MethodPending] = a.pending
@@ -132,11 +136,17 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 		data = []byte("{}")
 	}
 	var into any = &q
-	if name == MethodCheckStart { // its input may have any number of values, and it has no lists
+	switch name { // an input may have any number of values, and there are no lists
+	case MethodCheckStart:
 		into = &struct {
 			Start **Start `json:"start"`
 		}{&q.Start}
-	} else if commas(data) > maxCommas {
+	case MethodPutSchedule:
+		into = &struct {
+			Put **PutSchedule `json:"put"`
+		}{&q.Put}
+	}
+	if into == any(&q) && commas(data) > maxCommas {
 		return q, tooMany(name)
 	}
 	if err := unmarshal(data, into, true); err != nil {
@@ -147,6 +157,9 @@ func readQuestion(name string, data []byte) (q Question, err error) {
 	}
 	if needsInstance(name) && q.Instance == "" {
 		return q, badQuestion(`question for %s: which instance? It is a JSON object like %s`, name, exampleOf(name))
+	}
+	if needsSchedule(name) && q.Schedule == "" {
+		return q, badQuestion(`question for %s: which schedule? It is a JSON object like %s`, name, exampleOf(name))
 	}
 	if q.Limit < 0 || q.After < 0 || q.Limit > math.MaxInt32 && name != MethodCount {
 		return q, badQuestion("question for %s: a number in it is out of range", name)
@@ -201,6 +214,11 @@ func needsInstance(name string) bool {
 	return false
 }
 
+// needsSchedule reports whether a method is about one schedule, by its id.
+func needsSchedule(name string) bool {
+	return name == MethodSchedule || name == MethodChangeSchedule || name == MethodDropSchedule
+}
+
 // exampleOf returns a request that a method takes.
 func exampleOf(name string) string {
 	switch name {
@@ -222,6 +240,14 @@ func exampleOf(name string) string {
 		return `{"start":{"orchestration":"fulfil","input":{"sku":"chair"}}}`
 	case MethodValue:
 		return `{"instance":"order-7","key":"total"}`
+	case MethodSchedules:
+		return `{"filter":{"id_prefix":"report-"},"limit":10}`
+	case MethodSchedule, MethodDropSchedule:
+		return `{"schedule":"nightly"}`
+	case MethodPutSchedule:
+		return `{"put":{"schedule":{"id":"nightly","run":{"orchestration":"report"},"cron":"30 6 * * *"}}}`
+	case MethodChangeSchedule:
+		return `{"schedule":"nightly","change":{"trigger":true}}`
 	}
 	return `{"instance":"order-7"}`
 }

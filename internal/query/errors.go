@@ -59,6 +59,8 @@ var known = []struct {
 	{codeReadOnly, ErrReadOnly},
 	{"started", ErrStarted},
 	{"pending_child", ErrPendingChild},
+	{"no_schedule", ErrNoSchedule},
+	{"schedule_changed", ErrScheduleChanged},
 }
 
 // classes are the codes of the classes, for errors that have no better one.

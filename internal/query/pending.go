@@ -132,9 +132,6 @@ func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, ok bool) {
 	}
 	p = Pending{Instance: m.Instance, Name: start.Orchestration, Version: start.Version, StoredAt: s.StoredAt,
 		Why: Queued}
-	if each := s.Header[HeaderEach]; len(each) > 0 && each[0] == "true" {
-		p.Instance = EachInstance(m.Instance, s.StoredAt)
-	}
 	if start.Parent != nil {
 		p.Parent = start.Parent.Instance
 	}

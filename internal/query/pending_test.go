@@ -73,7 +73,7 @@ func TestPendingByHand(t *testing.T) {
 	b.starts = append(b.starts, b.starts[1]) // it has moved, and is found twice
 	b.add("start", "fulfil", "due", delay(time.Second))
 	b.add("internal_start", "ship", "order-7~1", with(events.HeaderParent, "1-2.l.order-7"))
-	b.add("start", "report", "nightly", with(query.HeaderEach, "true"))
+	b.add("start", "report", "nightly", with("Rondo-Each", "true"))
 	b.add("start", "fulfil", "claims-to-be-a-child", with(events.HeaderParent, "1-2.l.order-7"))
 	b.add("start", "fulfil", "broken", with(events.HeaderConflict, "perhaps"))
 	b.add("start", "fulfil", "acknowledgement", func(p *broker.PendingStart) {
@@ -85,7 +85,7 @@ func TestPendingByHand(t *testing.T) {
 		`{"instance":"later","name":"fulfil","stored_at":"2027-01-02T11:00:00Z","why":"scheduled","due":"2027-01-02T13:00:00Z"}`,
 		`{"instance":"due","name":"fulfil","stored_at":"2027-01-02T11:00:00Z","why":"waiting"}`,
 		`{"instance":"order-7~1","name":"ship","parent":"order-7","stored_at":"2027-01-02T12:00:00Z","why":"waiting"}`,
-		`{"instance":"nightly@2027-01-02T12:00:00Z","name":"report","stored_at":"2027-01-02T12:00:00Z","why":"waiting"}`,
+		`{"instance":"nightly","name":"report","stored_at":"2027-01-02T12:00:00Z","why":"waiting"}`,
 		`{"instance":"claims-to-be-a-child","name":"fulfil","stored_at":"2027-01-02T12:00:00Z","why":"waiting"}`,
 	}, ",") + `]}`
 	if err != nil || got != want {

@@ -120,6 +120,8 @@ type Options struct {
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance. Such requests are not answered if it is nil.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
+	// Schedules has the schedules; nil: such requests are not answered.
+	Schedules Schedules
 	// Pending has the starts that wait in the broker; nil: such requests are not answered.
 	Pending broker.PendingStarts
 	// Now returns the time; nil is time.Now.

@@ -49,7 +49,8 @@ func onlyReads(method string) bool { return !removes(method) && method != Method
 
 func removes(method string) bool {
 	switch method {
-	case MethodDelete, MethodDeleteEnded, MethodPrune, MethodPruneAll, MethodWithdraw:
+	case MethodDelete, MethodDeleteEnded, MethodPrune, MethodPruneAll, MethodWithdraw,
+		MethodPutSchedule, MethodChangeSchedule, MethodDropSchedule:
 		return true
 	}
 	return false

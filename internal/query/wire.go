@@ -32,13 +32,18 @@ type Question struct {
 	Keep     *Keep     `json:"keep,omitempty"`
 	Deletion *Deletion `json:"deletion,omitempty"`
 	Start    *Start    `json:"start,omitempty"`
+	// Schedule is the id of a schedule, Put one to store, Change how it changes.
+	Schedule string          `json:"schedule,omitempty"`
+	Put      *PutSchedule    `json:"put,omitempty"`
+	Change   *ScheduleChange `json:"change,omitempty"`
 }
 
-// Start is a start by name, to be checked and not to be done.
+// Start is a start by name, to be checked, or for a schedule.
 type Start struct {
-	Orchestration string        `json:"orchestration"`
-	Version       string        `json:"version,omitempty"`
-	Input         codec.Payload `json:"input,omitempty"`
+	Orchestration string            `json:"orchestration"`
+	Version       string            `json:"version,omitempty"`
+	Input         codec.Payload     `json:"input,omitempty"`
+	Attributes    map[string]string `json:"attributes,omitempty"`
 }
 
 // Filter is a [history.Filter] as JSON.

@@ -109,9 +109,8 @@ func (m *stepMetrics) make(i *instruments) {
 	m.byOutcome = newLabelled(LabelOrchestration, LabelOutcome)
 }
 
-// Turn records the changes of a committed turn. Scheduled reports whether a schedule has published
-// a start message; nil: none has.
-func (m *InstanceMetrics) Turn(t *round.Turn, scheduled func(message string) bool) {
+// Turn records the changes of a committed turn.
+func (m *InstanceMetrics) Turn(t *round.Turn) {
 	if m == nil {
 		return
 	}
@@ -127,7 +126,7 @@ func (m *InstanceMetrics) Turn(t *round.Turn, scheduled func(message string) boo
 			case *events.Started:
 				var version string
 				orchestration, version = m.orchestrations.both(f.Name, f.Version)
-				add(l.starts, 1, l.started.of(key{orchestration, version, initiator(f, scheduled), ""}))
+				add(l.starts, 1, l.started.of(key{orchestration, version, initiator(f), ""}))
 				sizes.record(payloadOrchestrationInput, f.Input)
 			case *events.ChildStarted:
 				add(w.childCalls, 1, w.called.of(key{a: orchestration, b: m.child(f.Name)}))
@@ -174,8 +173,11 @@ func (m *InstanceMetrics) child(name string) string {
 	return m.children.of(name)
 }
 
+// ofSchedule begins the ids of the starts of schedules.
+const ofSchedule = "schedule/"
+
 // initiator is the label of the origin of an execution.
-func initiator(f *events.Started, scheduled func(string) bool) string {
+func initiator(f *events.Started) string {
 	switch {
 	case f.Previous > 0:
 		return "continued"
@@ -183,7 +185,7 @@ func initiator(f *events.Started, scheduled func(string) bool) string {
 		return "parent"
 	case strings.HasPrefix(f.Message, string(events.VerbStart)+"/"):
 		return "launched"
-	case scheduled != nil && scheduled(f.Message):
+	case strings.HasPrefix(f.Message, ofSchedule):
 		return "schedule"
 	}
 	return "client"

@@ -79,6 +79,11 @@ const (
 	MetricOutboxSwept          = "rondo.outbox.swept"
 	MetricOutboxHealed         = "rondo.outbox.healed"
 
+	MetricScheduleRuns    = "rondo.schedule.runs"
+	MetricScheduleDelay   = "rondo.schedule.delay"
+	MetricScheduleMissed  = "rondo.schedule.missed"
+	MetricScheduleSkipped = "rondo.schedule.skipped"
+
 	MetricJobsRequests = "rondo.jobs.requests"
 	MetricJobsDuration = "rondo.jobs.request.duration"
 	MetricJobs         = "rondo.jobs"
@@ -389,6 +394,16 @@ var described = []Described{
 	{Name: MetricOutboxHealed, Type: Counter, Unit: "{message}",
 		Help: "Messages that were published again because an instance that is overdue waits for them, or the broker " +
 			"has lost them."},
+
+	// Schedules.
+	{Name: MetricScheduleRuns, Type: Counter, Unit: "{run}", Labels: labels(LabelReason),
+		Help: "Runs of schedules that were started, by why: schedule, catch-up, trigger or backfill."},
+	{Name: MetricScheduleDelay, Type: Histogram, Unit: "s", Buckets: quick,
+		Help: "How long after its time a run was committed, its jitter left out; only runs that were started in time."},
+	{Name: MetricScheduleMissed, Type: Counter, Unit: "{run}",
+		Help: "Runs of schedules that were not started, because no orchestrator looked in time: normally none."},
+	{Name: MetricScheduleSkipped, Type: Counter, Unit: "{run}",
+		Help: "Runs of schedules that were left out, because the run before had not ended."},
 
 	// Task queues.
 	{Name: MetricTaskWaiting, Type: Gauge, Unit: "{task}", Labels: labels(LabelActivity, LabelTag),

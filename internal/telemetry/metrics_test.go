@@ -172,7 +172,7 @@ func TestReference(t *testing.T) {
 func TestNobodyRecords(t *testing.T) {
 	var m *telemetry.Metrics
 	m.Orchestrations(code{"order": {"1.0.0"}})
-	m.Instances().Turn(&round.Turn{}, nil)
+	m.Instances().Turn(&round.Turn{})
 	m.Rounds().Decided("", &round.Turn{}, telemetry.FromMemory, 0, 0)
 	m.Rounds().Phase(telemetry.PhaseAck, 0)
 	m.Rounds().Appended(1)
@@ -219,7 +219,7 @@ func TestTurn(t *testing.T) {
 		event(&events.Started{Name: "order", Version: "2.0.0", Input: codec.Payload("12345"), Message: "somebody's"}),
 		event(&events.ChildStarted{Name: "parcel"}), event(&events.ChildStarted{Name: "elsewhere"}),
 		event(&events.ActivityScheduled{Name: "pack", Input: codec.Payload("123")}),
-	}}}}, nil)
+	}}}})
 	r.Instances().Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Former: []round.Row{row},
 		Executions: []round.Execution{
 			{ID: 1, Events: []events.Event{event(&events.ActivityCompleted{Result: codec.Payload("12")}),
@@ -236,25 +236,23 @@ func TestTurn(t *testing.T) {
 			{Kind: round.OverEvent, Name: "whatever people call it", Begun: monday, Ended: in(second)},
 			{Kind: round.OverExecution, Name: "order", Version: "2.0.0", Status: round.ContinuedAsNew, Begun: monday,
 				Since: monday, Ended: in(10 * second), Rounds: 4, Events: 9, Bytes: 900},
-		}}, nil)
+		}})
 	poison := &failure.Error{Kind: failure.Poison}
 	r.Instances().Turn(&round.Turn{Row: round.Row{Name: "parcel", Version: "1.0.0"}, Fault: poison,
 		Executions: []round.Execution{{ID: 2, Events: []events.Event{event(&events.Failed{Error: poison})}}},
 		Over: []round.Over{
 			{Kind: round.OverExecution, Name: "parcel", Version: "1.0.0", Status: round.Failed, Error: poison,
 				Begun: in(10 * second), Since: monday, Ended: in(time.Minute), Rounds: 1, Events: 3, Bytes: 300},
-		}}, nil)
+		}})
 	// The origins of executions, and names that are not registered here.
 	for _, s := range []*events.Started{
 		{Name: "order", Version: "1.0.0", Parent: &events.Parent{}},
 		{Name: "order", Version: "1.0.0", Message: events.MessageID(events.VerbStart, "i", events.Ref{})},
-		{Name: "order", Version: "1.0.0", Message: "every day"}, {Name: "order", Version: "9.9.9"},
+		{Name: "order", Version: "1.0.0", Message: "schedule/nightly/1/2027-01-02"}, {Name: "order", Version: "9.9.9"},
 		{Name: "made up", Version: "1.0.0"},
 	} {
 		turn := &round.Turn{Executions: []round.Execution{{Events: []events.Event{event(s)}}}}
-		r.Instances().Turn(turn, func(id string) bool {
-			return id == "every day"
-		})
+		r.Instances().Turn(turn)
 	}
 	r.has(map[string]float64{
 		"rondo.orchestration.starts{initiated_by=client,orchestration=order,version=2.0.0}":               1,
@@ -558,7 +556,7 @@ func (r *recorded) live(chance *rand.Rand, instances int) {
 				{Kind: round.OverMailbox, Name: anybody(chance)}, {Kind: round.OverTimer},
 				{Kind: round.OverExecution, Name: name, Version: version, Status: status, Error: failed},
 			}}
-		r.Instances().Turn(t, nil)
+		r.Instances().Turn(t)
 		r.Rounds().Decided(t.Row.Name, t, telemetry.Source(chance.IntN(3)), 0, 0)
 		r.Instances().Step(name, 0, failed)
 		r.Messages().Receipt(verb,
@@ -653,7 +651,7 @@ func BenchmarkMetricsOfRound(b *testing.B) {
 		r.Rounds().Phase(telemetry.PhaseCommit, time.Microsecond)
 		r.Rounds().Phase(telemetry.PhasePublish, time.Microsecond)
 		r.Rounds().Appended(2)
-		r.Instances().Turn(turn, nil)
+		r.Instances().Turn(turn)
 	}
 }
 

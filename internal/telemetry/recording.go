@@ -31,6 +31,7 @@ type Metrics struct {
 	tasks     TaskMetrics
 	store     storeMetrics
 	queues    JobMetrics
+	schedules ScheduleMetrics
 	custom    CustomMetrics
 
 	gauges map[string]observable
@@ -59,7 +60,7 @@ func newMetrics(p metric.MeterProvider, own *histograms) (*Metrics, error) {
 	m.instances.custom, m.rounds.orchestrations, m.messages.reasons = &m.custom, &m.orchestrations, &m.reasons
 	m.outbox.messages, m.tasks.tags, m.queues.names = &m.messages, &m.tags, &m.queued
 	for _, recorder := range []interface{ make(*instruments) }{&m.instances, &m.rounds, &m.messages, &m.outbox,
-		&m.tasks, &m.store, &m.queues} {
+		&m.tasks, &m.store, &m.queues, &m.schedules} {
 		recorder.make(i)
 	}
 	for _, d := range described {
@@ -133,6 +134,14 @@ func (m *Metrics) Jobs() *JobMetrics {
 		return nil
 	}
 	return &m.queues
+}
+
+// Schedules returns the recorder of schedules; nil if m is nil.
+func (m *Metrics) Schedules() *ScheduleMetrics {
+	if m == nil {
+		return nil
+	}
+	return &m.schedules
 }
 
 // Custom returns the recorder of the metrics that orchestrations define; nil if m is nil.

@@ -268,20 +268,25 @@ func durationOf(e ast.Expr, pkg string, known map[string][]time.Duration) (v flo
 // internalIntervals are the durations that are no timeouts for operators, by the reason.
 var internalIntervals = map[string][]string{
 	"a pause between two attempts, which repeat what changes nothing": {
+		"schedule.resendAfter",
 		"app.firstPause", "app.longestPause", "cockroach.firstPause", "cockroach.lastPause", "cockroach.holdAgain",
-		"jobpushed.firstPause", "jobpushed.longestPause", "nats.bucketAgain", "nats.forwardAgain", "nats.takeAgain",
+		"jobpushed.firstPause", "jobpushed.longestPause", "nats.forwardAgain", "nats.takeAgain",
 		"orchestrator.refusedPause", "worker.pausedFor", "worker.refusedPause",
 		"nats.lookAgain", "nats.mendEvery", "nats.mendAfter", "orchestrator.compareAgain", "orchestrator.loadAgain",
+		"schedules.againAfter",
 		"orchestrator.receiveAgain", "ownership.receiveAgain", "report.lookAgain", "sqlite.firstPause",
 		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
 	},
 	"how often a process looks": {
 		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",
 		"worker.warnEvery",
+		"schedule.pollFast", "schedule.pollFastFor", "schedule.pollSlow", "schedule.longestLook",
+		"schedule.invalidWait",
 		"identity.decidesAgain", "worker.pausedAgain",
 		"cockroach.holdPolled", "jobs.readEvery", "jobs.warnEvery", "jobs.watchEvery", "maintenance.pruneEvery",
 		"maintenance.renewEvery", "maintenance.requestsEvery",
-		"maintenance.retainEvery", "maintenance.schedulesEvery", "maintenance.tidyEvery",
+		"maintenance.retainEvery", "schedules.readEvery", "schedules.unreadableEvery", "schedules.standInAfter",
+		"maintenance.tidyEvery",
 		"nats.anchorEvery", "nats.answerEvery", "nats.busyAfter", "nats.lookEvery", "nats.reconnected", "nats.tend",
 		"orchestrator.Every", "orchestrator.MeasureEvery", "orchestrator.forgetEvery", "ownership.lookEvery",
 		"report.searchEvery", "--sweep-every", "telemetry.askEvery", "telemetry.readyEvery", "telemetry.warnEvery",
@@ -290,6 +295,7 @@ var internalIntervals = map[string][]string{
 	"the bound of one request that is sent again": {
 		"app.askFor", "health.requestTimeout", "jobs.headerTimeout", "jobs.operationFor", "nats.catchUpWithin",
 		"nats.settleFor", "orchestrator.answersWithin", "orchestrator.asideFor", "orchestrator.compareWithin",
+		"schedules.lookWithin",
 		"orchestrator.formerWithin",
 		"process.AnswerWithin", "process.quiet", "query.patience", "report.lookFor", "sqlite.busyTimeout",
 		"telemetry.askFor", "worker.noteTimeout", "worker.publishFor", "client.unanswered", "cockroach.holdFor",
@@ -304,8 +310,10 @@ var internalIntervals = map[string][]string{
 		"nats.markerFor", "nats.receivedLately", "nats.remembered", "orchestrator.returnedFor",
 		"orchestrator.takeoverWithin", "outbox.keptFor", "outbox.recent", "ownership.unknownFor", "query.keepParts",
 		"sqladmin.shortTombstoneTTL", "worker.withdrawnFor", "cockroach.markSlack", "cockroach.markStep",
+		"history.ScheduleSlack",
 		"cockroach.WakeStep", "maintenance.heldLong", "maintenance.settleFor", "nats.loadSlice",
 	},
+	"how the times of a schedule are named and found": {"schedule.lateAfter", "schedule.widest"},
 	"part of a timeout on the page": {
 		"worker.surelyStored", "worker.maxLastMoment", "steps.stepGrace", "client.skew",
 		"jobs.startTTL",
@@ -315,6 +323,7 @@ var internalIntervals = map[string][]string{
 		"nats.maxReturn",
 	},
 	"a bound of what callers may ask for": {
+		"schedule.DefaultCatchUp", "schedule.minCatchUp", "schedule.maxJitter",
 		"events.MaxDelay", "jobs.MaxDelay", "jobs.MaxTTL", "jobs.MinTTL", "jobs.DefaultTTL", "jobs.longWait",
 		"jobs.longestWait", "jobs.preventedWait", "jobs.shortWait", "telemetry.maxFor", "check.Overdue",
 	},

@@ -59,11 +59,6 @@ func (a *App) migrate(ctx context.Context) error {
 			return err
 		}
 	}
-	if !a.config.Migration.Check {
-		if _, err := b.HealSchedules(ctx); err != nil { // it makes their bucket, too
-			return err
-		}
-	}
 	fmt.Fprintf(a.config.Stdout, "the streams of %s are as they are needed\n", c.Prefix)
 	return nil
 }

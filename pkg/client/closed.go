@@ -2,10 +2,8 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/busclient"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -52,38 +50,6 @@ func (b closable) Request(ctx context.Context, method string, request []byte) ([
 
 func (b closable) Discover(ctx context.Context, method string, request []byte, quiet time.Duration) ([][]byte, error) {
 	return calling(b, func() ([][]byte, error) { return b.Broker.Discover(ctx, method, request, quiet) })
-}
-
-// schedules returns the part of the broker that keeps schedules.
-func (b closable) schedules() (broker.Schedules, error) {
-	kept, ok := b.Broker.(broker.Schedules)
-	if !ok {
-		return nil, errors.New("this broker keeps no schedules")
-	}
-	return closableSchedules{b, kept}, nil
-}
-
-// closableSchedules are the schedules of a closable broker.
-type closableSchedules struct {
-	b    closable
-	kept broker.Schedules
-}
-
-func (s closableSchedules) PutSchedule(ctx context.Context, x broker.Schedule) error {
-	_, err := calling(s.b, func() (struct{}, error) { return struct{}{}, s.kept.PutSchedule(ctx, x) })
-	return err
-}
-
-func (s closableSchedules) Schedules(ctx context.Context) ([]broker.Schedule, error) {
-	return calling(s.b, func() ([]broker.Schedule, error) { return s.kept.Schedules(ctx) })
-}
-
-func (s closableSchedules) DropSchedule(ctx context.Context, id string) (found bool, err error) {
-	return calling(s.b, func() (bool, error) { return s.kept.DropSchedule(ctx, id) })
-}
-
-func (s closableSchedules) HealSchedules(ctx context.Context) (int, error) {
-	return calling(s.b, func() (int, error) { return s.kept.HealSchedules(ctx) })
 }
 
 // source is where a client reads and removes instances.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"testing"
+	"time"
 
 	"github.com/rondo-run/rondo/pkg/client"
 )
@@ -52,18 +53,23 @@ func TestAClosedClient(t *testing.T) {
 				return collected(i.PruneAll(ctx, client.Filter{}, client.Keep{}))
 			},
 			"Schedules.Put": func(ctx context.Context) error {
-				return sch.Put(ctx, client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"})
+				_, err := sch.Put(ctx, client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"})
+				return err
 			},
-			"Schedules.All":    func(ctx context.Context) error { return collected(sch.All(ctx)) },
-			"Schedules.Get":    func(ctx context.Context) error { _, err := sch.Get(ctx, "x"); return err },
-			"Schedules.Pause":  func(ctx context.Context) error { return sch.Pause(ctx, "x") },
-			"Schedules.Delete": func(ctx context.Context) error { return sch.Delete(ctx, "x") },
-			"Schedules.Ensure": func(ctx context.Context) error { _, err := sch.Ensure(ctx); return err },
-			"Status":           func(ctx context.Context) error { _, err := sys.Status(ctx); return err },
-			"Metrics":          func(ctx context.Context) error { _, err := sys.Metrics(ctx); return err },
-			"Processes":        func(ctx context.Context) error { _, err := sys.Processes(ctx); return err },
-			"LogLevels":        func(ctx context.Context) error { _, err := sys.LogLevels(ctx); return err },
-			"Recover":          func(ctx context.Context) error { _, err := sys.Recover(ctx); return err },
+			"Schedules.All":     func(ctx context.Context) error { return collected(sch.All(ctx)) },
+			"Schedules.Get":     func(ctx context.Context) error { _, err := sch.Get(ctx, "x"); return err },
+			"Schedules.Pause":   func(ctx context.Context) error { return sch.Pause(ctx, "x", "") },
+			"Schedules.Delete":  func(ctx context.Context) error { return sch.Delete(ctx, "x") },
+			"Schedules.Resume":  func(ctx context.Context) error { return sch.Resume(ctx, "x") },
+			"Schedules.Trigger": func(ctx context.Context) error { return sch.Trigger(ctx, "x", "") },
+			"Schedules.Backfill": func(ctx context.Context) error {
+				return sch.Backfill(ctx, "x", time.Unix(0, 0), time.Now(), "")
+			},
+			"Status":    func(ctx context.Context) error { _, err := sys.Status(ctx); return err },
+			"Metrics":   func(ctx context.Context) error { _, err := sys.Metrics(ctx); return err },
+			"Processes": func(ctx context.Context) error { _, err := sys.Processes(ctx); return err },
+			"LogLevels": func(ctx context.Context) error { _, err := sys.LogLevels(ctx); return err },
+			"Recover":   func(ctx context.Context) error { _, err := sys.Recover(ctx); return err },
 		} {
 			if err := call(soon(t)); !errors.Is(err, client.ErrClosed) {
 				t.Errorf("%s, %s: got %v", name, method, err)

@@ -5,26 +5,32 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 )
 
-// What a schedule starts can be found by the id of the schedule and the time.
+// Each run of a schedule is an instance of its own.
 func ExampleSchedules_Put() {
 	t := &exampleT{}
 	defer t.end()
-	ctx, c := context.Background(), newSystemWithSchedules(t).client(client.Options{})
+	ctx, c := context.Background(), newSystem(t, code()...).client(client.Options{})
 
-	err := c.Schedules().Put(ctx, client.Schedule{
-		ID: "nightly", Orchestration: "echo", Cron: "30 2 * * *", Zone: "Europe/Berlin", Overlap: client.OverlapEach,
+	s, err := c.Schedules().Put(ctx, client.Schedule{
+		ID: "nightly", Orchestration: "echo", Input: []byte(`"Good night"`),
+		Cron: "30 2 * * *", Zone: "Europe/Berlin", End: time.Now().Add(30 * 24 * time.Hour),
 	})
-	if err != nil {
+	fmt.Println(s.Cron, len(s.Next), err)
+
+	if err := c.Schedules().Trigger(ctx, "nightly", ""); err != nil { // not at night
 		panic(err)
 	}
-	s, err := c.Schedules().Get(ctx, "nightly")
-	fmt.Println(s.Cron, len(s.Next), err)
-	fmt.Println(query.EachInstance("nightly", time.Date(2026, 3, 1, 1, 30, 0, 0, time.UTC)))
+	for len(s.Runs) == 0 {
+		if s, err = c.Schedules().Get(ctx, "nightly"); err != nil {
+			panic(err)
+		}
+	}
+	outcome, err := c.Wait(ctx, s.Runs[0].Instance)
+	fmt.Println(string(outcome.Output), err)
 	// Output:
-	// 30 2 * * * 5 <nil>
-	// nightly@2026-03-01T01:30:00Z
+	// 30 2 * * * 10 <nil>
+	// "Good night" <nil>
 }

@@ -7,126 +7,110 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
-	"github.com/rondo-run/rondo/pkg/events"
 )
 
-// newSystemWithSchedules starts a system, and does what an orchestrator does about schedules when
-// it starts.
-func newSystemWithSchedules(t testing.TB) *system {
-	t.Helper()
-	s := newSystem(t, code()...)
-	_, err := s.bus.HealSchedules(t.Context())
-	must(t, err)
-	return s
-}
-
 func TestNoSchedulesYet(t *testing.T) {
-	s := newSystem(t, code()...)
-	c := s.client(client.Options{})
+	c := newSystem(t, code()...).client(client.Options{})
 	if all, err := client.Collect(c.Schedules().All(soon(t))); len(all) != 0 || err != nil {
 		t.Errorf("got %v, %v", all, err)
 	}
-	if err := c.Schedules().Delete(soon(t), "x"); !errors.Is(err, client.ErrNoSchedule) {
-		t.Errorf("got %v", err)
-	}
-	err := c.Schedules().Put(soon(t), client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"})
-	if err == nil || !strings.Contains(err.Error(), "an orchestrator makes it when it starts") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestSchedulesAreKept(t *testing.T) {
-	s := newSystemWithSchedules(t)
-	o := client.Options{Now: func() time.Time { return time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC) }}
-	c := s.client(o)
-	ctx := soon(t)
-	must(t, c.Schedules().Put(ctx, client.Schedule{
-		ID: "nightly report/ü", Orchestration: "echo", Version: "1.0.0", Input: codec.Payload(` "a" `),
-		Attributes: map[string]string{"k": "v"},
-		Cron:       "30  2 * * MON-FRI", Zone: "Europe/Berlin", Overlap: client.OverlapReplace,
-	}))
-	must(t, c.Schedules().Put(ctx,
-		client.Schedule{ID: "often", Orchestration: "echo", Cron: "@every 1h", Overlap: client.OverlapEach}))
-	never := client.Schedule{ID: "never", Orchestration: "echo", Cron: "0 0 30 2 *"}
-	if err := c.Schedules().Put(ctx, never); err == nil ||
-		!strings.Contains(err.Error(), `schedule "never": cron "0 0 30 2 *": it has no next time`) {
-		t.Errorf("got %v", err)
-	}
-	never.ID = "often"
-	if err := c.Schedules().Put(ctx, never); err == nil {
-		t.Error("a schedule that is never due was stored")
-	}
-
-	all, err := client.Collect(c.Schedules().All(ctx))
-	must(t, err)
-	if len(all) != 2 || all[1].ID != "often" || all[1].Cron != "@every 1h" || len(all[1].Next) != 0 ||
-		all[1].Overlap != client.OverlapEach {
-		t.Fatalf("got %+v", all)
-	}
-	r := all[0]
-	if r.Orchestration != "echo" || r.Version != "1.0.0" || string(r.Input) != `"a"` || r.Attributes["k"] != "v" ||
-		r.Cron != "30 2 * * MON-FRI" || r.Zone != "Europe/Berlin" ||
-		r.Overlap != client.OverlapReplace || r.Paused || !r.Changed.Equal(o.Now()) {
-		t.Errorf("got %+v", r)
-	}
-	// On Sunday, 29 March 2026, clocks go forward.
-	if want := "[2026-03-30 00:30:00 +0000 UTC 2026-03-31 00:30:00 +0000 UTC"; !strings.HasPrefix(fmt.Sprint(r.Next),
-		want) || len(r.Next) != 5 {
-		t.Errorf("it is time at %v", r.Next)
-	}
-
-	must(t, c.Schedules().Pause(ctx, r.ID))
-	must(t, c.Schedules().Pause(ctx, r.ID))
-	if r, err = c.Schedules().Get(ctx, r.ID); err != nil || !r.Paused || len(r.Next) != 0 || r.Orchestration != "echo" {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	must(t, c.Schedules().Resume(ctx, r.ID))
-	if r, err = c.Schedules().Get(ctx, r.ID); err != nil || r.Paused || len(r.Next) != 5 {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	must(t, c.Schedules().Delete(ctx, r.ID))
-	for _, err := range []error{c.Schedules().Delete(ctx, r.ID), c.Schedules().Pause(ctx, r.ID),
-		c.Schedules().Resume(ctx, r.ID)} {
+	for _, err := range []error{c.Schedules().Delete(soon(t), "x"), c.Schedules().Pause(soon(t), "x", ""),
+		c.Schedules().Resume(soon(t), "x"), c.Schedules().Trigger(soon(t), "x", "")} {
 		if !errors.Is(err, client.ErrNoSchedule) {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-func TestSchedulesAreChecked(t *testing.T) {
-	s := newSystemWithSchedules(t)
-	c := s.client(client.Options{})
+// TestAScheduleComesBackAsItWasPut puts one with everything that a schedule can have.
+func TestAScheduleComesBackAsItWasPut(t *testing.T) {
+	c := newSystem(t, code()...).client(client.Options{})
 	ctx := soon(t)
-	good := client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily"}
+	put := client.Schedule{
+		ID: "nightly report/ü", Orchestration: "echo", Version: "1.0.0", Input: codec.Payload(` "a" `),
+		Attributes: map[string]string{"k": "v"}, Calendars: []client.Calendar{{Hour: "2", Minute: "30",
+			Weekday: "MON-FRI"}, {Hour: "12", Weekday: "SAT,SUN", Year: "2027-2199"}},
+		Zone: "Europe/Berlin", Start: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),
+		End: time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC), Limit: 100, Jitter: time.Minute, CatchUp: time.Hour,
+		Overlap: client.OverlapBufferAll, Paused: true, Note: "not yet",
+	}
+	got, err := c.Schedules().Put(ctx, put)
+	must(t, err)
+	read, err := c.Schedules().Get(ctx, put.ID)
+	must(t, err)
+	all, err := client.Collect(c.Schedules().All(ctx))
+	must(t, err)
+	want := put
+	want.Input = codec.Payload(`"a"`)
+	for how, is := range map[string]client.Schedule{"put": got, "got": read, "listed": all[0]} {
+		if is.Revision != 1 || is.Created.IsZero() || !is.Changed.Equal(is.Created) || is.Finished || len(is.Next) > 0 {
+			t.Errorf("%s: its state is %+v", how, is.ScheduleState)
+		}
+		is.ScheduleState = client.ScheduleState{}
+		if fmt.Sprint(is) != fmt.Sprint(want) {
+			t.Errorf("%s: it is\n%v, want\n%v", how, is, want)
+		}
+	}
+	must(t, c.Schedules().Resume(ctx, put.ID))
+	if read, err = c.Schedules().Get(ctx, put.ID); err != nil || read.Paused || len(read.Next) != 10 ||
+		read.Note != "" || read.Next[0].Before(put.Start) {
+		t.Errorf("it is %+v, %v", read, err)
+	}
+}
+
+// TestAPutThatIsOutOfDate: another client has changed the schedule since it was read.
+func TestAPutThatIsOutOfDate(t *testing.T) {
+	c := newSystem(t, code()...).client(client.Options{})
+	ctx := soon(t)
+	s, err := c.Schedules().Put(ctx, client.Schedule{ID: "s", Orchestration: "echo", Cron: "@daily",
+		Input: codec.Payload(`"1"`)})
+	must(t, err)
+	other := s
+	other.Cron = "@hourly"
+	_, err = c.Schedules().Put(ctx, other)
+	must(t, err)
+	s.Cron = "@weekly"
+	if _, err := c.Schedules().Put(ctx, s); !errors.Is(err, client.ErrScheduleChanged) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Schedules().Put(ctx, s, client.OnlyNew()); err == nil {
+		t.Error("there is one already")
+	}
+	s.Revision = 0
+	if s, err = c.Schedules().Put(ctx, s); err != nil || s.Revision != 3 || s.Cron != "@weekly" {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+	again, err := c.Schedules().Put(ctx, s)
+	if err != nil || again.Revision != 3 || !again.Changed.Equal(s.Changed) {
+		t.Errorf("a put of the same: %+v, %v", again, err)
+	}
+}
+
+func TestSchedulesAreChecked(t *testing.T) {
+	c := newSystem(t, code()...).client(client.Options{})
+	ctx := soon(t)
+	good := client.Schedule{ID: "x", Orchestration: "echo", Cron: "@daily", Input: codec.Payload(`"1"`)}
 	for want, change := range map[string]func(*client.Schedule){
-		"instance id: it is empty":            func(s *client.Schedule) { s.ID = "" },
-		"is reserved for the ids of children": func(s *client.Schedule) { s.ID = "x~1.2" },
-		"bytes are over the limit of 256": func(s *client.Schedule) {
-			s.ID, s.Overlap = strings.Repeat("x", 250), client.OverlapEach
+		"instance id: it is empty":                   func(s *client.Schedule) { s.ID = "" },
+		"is reserved for the ids of children":        func(s *client.Schedule) { s.ID = "x~1.2" },
+		"bytes are over the limit of 256":            func(s *client.Schedule) { s.ID = strings.Repeat("x", 250) },
+		"orchestration name: it is empty":            func(s *client.Schedule) { s.Orchestration = "" },
+		`no orchestrator that is running has "ecko"`: func(s *client.Schedule) { s.Orchestration = "ecko" },
+		"it has no time":                             func(s *client.Schedule) { s.Cron = "" },
+		"mutually exclusive": func(s *client.Schedule) {
+			s.Calendars = []client.Calendar{{Hour: "1"}}
 		},
-		"orchestration name: it is empty":                          func(s *client.Schedule) { s.Orchestration = "" },
 		"write it like 30 6 * * MON-FRI":                           func(s *client.Schedule) { s.Cron = "at noon" },
 		`cron "1 2 3": want 5 fields, or 6 with seconds; it has 3`: func(s *client.Schedule) { s.Cron = "1 2 3" },
 		`cron "60 * * * *": minute "60": want 0 to 59, as`:         func(s *client.Schedule) { s.Cron = "60 * * * *" },
-		`second "a": want 0 to 59`:                                 func(s *client.Schedule) { s.Cron = "a * * * * *" },
-		`day of the week "MON-FRY": want 0 to 6 or SUN to SAT`:     func(s *client.Schedule) { s.Cron = "0 6 * * MON-FRY" },
-		"there is no @evry; there are @hourly":                     func(s *client.Schedule) { s.Cron = "@evry 1s" },
 		"no such month has that day":                               func(s *client.Schedule) { s.Cron = "0 0 30 2 *" },
-		"CRON_TZ=UTC": func(s *client.Schedule) {
-			s.Cron = "CRON_TZ=UTC 1 * * * * *"
+		"want whole seconds, one at least": func(s *client.Schedule) {
+			s.Cron = "@every 1500ms"
 		},
-		"want whole seconds, one at least": func(s *client.Schedule) { s.Cron = "@every 1500ms" },
-		"it is the same in every time zone": func(s *client.Schedule) {
-			s.Cron, s.Zone = "@every 1h", "Europe/Berlin"
-		},
-		`time zone "Mars" is not known`:                     func(s *client.Schedule) { s.Zone = "Mars" },
-		`overlap "maybe" is none of skip, replace and each`: func(s *client.Schedule) { s.Overlap = "maybe" },
+		`time zone "Mars" is not known`: func(s *client.Schedule) { s.Zone = "Mars" },
+		`overlap "maybe" is unknown`:    func(s *client.Schedule) { s.Overlap = "maybe" },
 		"input of a schedule (bytes): 524289 is over the limit": func(s *client.Schedule) {
 			s.Input = make(codec.Payload, 512<<10+1)
 		},
@@ -136,85 +120,76 @@ func TestSchedulesAreChecked(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := c.Schedules().Put(ctx, bad); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.Schedules().Put(ctx, bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if all, err := client.Collect(c.Schedules().All(ctx)); len(all) != 0 || err != nil {
-		t.Errorf("got %+v, %v", all, err)
-	}
+	good.Orchestration = "ecko"
+	_, err := c.Schedules().Put(ctx, good, client.Unchecked())
+	must(t, err)
 }
 
-// TestSchedulesStart: the broker starts what a schedule says, as the overlap says, until it is
-// paused.
+// TestSchedulesStart: runs start at their times, as the overlap says, until the schedule is paused.
 func TestSchedulesStart(t *testing.T) {
 	t.Parallel()
-	s := newSystemWithSchedules(t)
-	c := s.client(client.Options{})
+	c := newSystem(t, code()...).client(client.Options{})
 	ctx := soon(t)
-	must(t, c.Schedules().Put(ctx,
-		client.Schedule{ID: "again", Orchestration: "echo", Cron: "@every 1s", Input: codec.Payload(`"a"`)}))
-	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "replaced", Orchestration: "keeper", Cron: "* * * * * *",
-		Input: codec.Payload(`"b"`), Overlap: client.OverlapReplace}))
-	must(t, c.Schedules().Put(ctx,
-		client.Schedule{ID: "kept", Orchestration: "keeper", Cron: "* * * * * *", Input: codec.Payload(`"c"`)}))
-	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "each", Orchestration: "echo", Cron: "* * * * * *",
-		Input: codec.Payload(`"d"`), Overlap: client.OverlapEach}))
-	kept := exists(t, c, "kept")
-	for _, id := range []string{"again", "replaced"} {
-		stands(t, c, id, func(i client.Instance) bool { return i.Execution >= 3 })
+	for _, s := range []client.Schedule{
+		{ID: "again", Orchestration: "echo", Cron: "@every 1s", Input: codec.Payload(`"a"`), Overlap: client.OverlapAllow},
+		{ID: "replaced", Orchestration: "keeper", Cron: "* * * * * *", Input: codec.Payload(`"b"`),
+			Overlap: client.OverlapTerminateOther},
+		{ID: "kept", Orchestration: "keeper", Cron: "* * * * * *", Input: codec.Payload(`"c"`)},
+	} {
+		_, err := c.Schedules().Put(ctx, s)
+		must(t, err)
+	}
+	runs := func(id string) (all []client.ScheduleRun) {
+		s, err := c.Schedules().Get(ctx, id)
+		must(t, err)
+		return s.Runs
 	}
 	waitUntil(t, func() bool {
-		list, err := c.Instances().List(ctx,
-			client.Filter{IDPrefix: "each@", Statuses: []client.Status{client.Completed}}, client.Page{})
-		must(t, err)
-		return len(list.Instances) >= 2
-	})
-	if now := exists(t, c, "kept"); now.Execution != kept.Execution || now.Status != client.Running {
-		t.Errorf("what was running is now %+v", now)
-	}
-	for _, id := range []string{"again", "replaced", "kept", "each"} {
-		must(t, c.Schedules().Pause(ctx, id))
-	}
-	if n, err := c.Schedules().Ensure(ctx); n != 0 || err != nil {
-		t.Errorf("%d paused schedules were started, %v", n, err)
-	}
-}
-
-// TestSchedulesHeal: what the broker has lost is published again.
-func TestSchedulesHeal(t *testing.T) {
-	s := newSystemWithSchedules(t)
-	c := s.client(client.Options{})
-	ctx := soon(t)
-	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "a", Orchestration: "echo", Cron: "@daily"}))
-	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "b", Orchestration: "echo", Cron: "@daily", Paused: true}))
-	// another subject
-	must(t, c.Schedules().Put(ctx, client.Schedule{ID: "a", Orchestration: "keeper", Cron: "@every 24h"}))
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(time.Minute))
-	must(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
-	must(t, err)
-	stream, err := js.Stream(ctx, "RONDO_LATER")
-	must(t, err)
-	if n := stream.CachedInfo().State.Msgs; n != 1 {
-		t.Errorf("the broker has %d schedules", n)
-	}
-	if n, err := c.Schedules().Ensure(ctx); n != 0 || err != nil {
-		t.Errorf("%d schedules were missing, %v", n, err)
-	}
-	must(t, stream.Purge(ctx))
-	for _, want := range []int{1, 0} {
-		if n, err := c.Schedules().Ensure(ctx); n != want || err != nil {
-			t.Errorf("%d schedules were missing, %v", n, err)
+		n := 0
+		for _, r := range runs("again") {
+			if r.Status == string(client.Completed) {
+				n++
+			}
 		}
+		return n >= 2
+	})
+	waitUntil(t, func() bool {
+		all := runs("replaced")
+		return len(all) >= 3 && all[len(all)-1].Status == string(client.Terminated)
+	})
+	waitUntil(t, func() bool {
+		s, err := c.Schedules().Get(ctx, "kept")
+		must(t, err)
+		return s.Skipped >= 2 && len(s.Runs) == 1 && s.Runs[0].Status == string(client.Running)
+	})
+	for _, id := range []string{"again", "replaced", "kept"} {
+		must(t, c.Schedules().Pause(ctx, id, "enough"))
+	}
+	before := len(runs("again"))
+	must(t, c.Schedules().Trigger(ctx, "again", ""))
+	waitUntil(t, func() bool { return len(runs("again")) == before+1 })
+	list, err := c.Instances().List(ctx, client.Filter{Attributes: map[string]string{"rondo.schedule": "kept"}},
+		client.Page{})
+	if err != nil || len(list.Instances) != 1 || !strings.HasPrefix(list.Instances[0].ID, "kept@") {
+		t.Errorf("found by the attribute: %+v, %v", list.Instances, err)
 	}
 }
 
-func TestEachInstance(t *testing.T) {
-	at := time.Date(2026, 3, 1, 13, 0, 0, 999, time.FixedZone("x", 3600))
-	if got := query.EachInstance("nightly", at); got != "nightly@2026-03-01T12:00:00Z" ||
-		events.CheckChosenInstance(got) != nil {
-		t.Errorf("got %s", got)
+func TestManySchedules(t *testing.T) {
+	c := newSystem(t, code()...).client(client.Options{})
+	ctx := soon(t)
+	const many = 250 // several pages
+	for i := range many {
+		_, err := c.Schedules().Put(ctx, client.Schedule{ID: fmt.Sprintf("s%03d", i), Orchestration: "echo",
+			Cron: "@yearly", Paused: i%2 == 0, Input: codec.Payload(`"1"`)})
+		must(t, err)
+	}
+	all, err := client.Collect(c.Schedules().All(ctx))
+	if err != nil || len(all) != many || all[0].ID != "s000" || all[many-1].ID != "s249" || len(all[1].Next) != 1 {
+		t.Errorf("%d are listed, %v", len(all), err)
 	}
 }

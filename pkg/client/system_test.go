@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,9 @@ import (
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	"github.com/rondo-run/rondo/pkg/orchestration"
+	"github.com/rondo-run/rondo/pkg/outbox"
 	"github.com/rondo-run/rondo/pkg/round"
+	"github.com/rondo-run/rondo/services/orchestrator/schedules"
 )
 
 // system is a NATS server, a database and an orchestrator that does the least that an orchestrator
@@ -100,6 +103,13 @@ func (s *system) client(o client.Options) *client.Client {
 func (s *system) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
+	m := schedules.New(s.store, s, schedules.Config{Prefix: s.bus.Prefix(),
+		Now:        func(ctx context.Context) (time.Time, error) { return time.Now(), ctx.Err() },
+		First:      func(uint32) bool { return true },
+		CheckStart: s.config.CheckStart, Members: func() []broker.Member { return nil }, Has: s.bus.Has,
+		Log: slog.New(slog.DiscardHandler)})
+	s.query.Schedules = m
+	wait.Go(func() { m.Run(ctx) })
 	s.answer()
 	partitions, err := s.bus.Partitions(ctx)
 	must(s.t, err)
@@ -129,6 +139,11 @@ func (s *system) run() {
 		cancel()
 		wait.Wait()
 	})
+}
+
+// Publish publishes what schedules start.
+func (s *system) Publish(ctx context.Context, x outbox.Committed) error {
+	return s.bus.Publish(ctx, x.Messages...)
 }
 
 // answer answers questions.
@@ -176,14 +191,6 @@ func (s *system) take(ctx context.Context, d broker.Delivery) {
 		s.t.Errorf("a message that cannot be read: %v", err)
 		d.Hold.Ack()
 		return
-	}
-	if start, ok := m.Content.(*events.Start); ok && len(d.Header[query.HeaderEach]) > 0 {
-		if each := query.EachInstance(m.Instance, d.StoredAt); each != m.Instance {
-			must(s.t, s.bus.Publish(ctx,
-				s.encode(events.Message{ID: "each/" + d.ID(), Instance: each, Content: start})))
-			d.Hold.Ack()
-			return
-		}
 	}
 	inbox := []round.Delivery{{Message: m, Attempts: 1, NumDelivered: d.NumDelivered, Age: time.Since(d.StoredAt)}}
 	for len(inbox) > 0 {

@@ -25,8 +25,7 @@ type decision struct {
 	batch                int       // turns that were committed together
 
 	// For metrics:
-	times    times
-	repeated map[string]bool // the ids of starts that a schedule has published
+	times times
 
 	retry turnRetry
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/telemetry"
-	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/history"
 	"github.com/rondo-run/rondo/pkg/round"
 )
@@ -36,14 +35,6 @@ func (r *roundMetrics) decided(d *decision, hydrated bool) {
 		name = d.entry.known.name
 	}
 	m.Rounds().Decided(name, &d.turn, from, x.decided.Sub(x.arrived), x.undecided.Sub(x.decided))
-	for _, i := range d.entry.taken {
-		if _, isStart := i.message.Content.(*events.Start); isStart && i.delivery.Scheduled {
-			if d.repeated == nil {
-				d.repeated = make(map[string]bool, 1)
-			}
-			d.repeated[i.message.ID] = true
-		}
-	}
 }
 
 // committed records an attempt to commit, and the changes of the committed turns.
@@ -79,7 +70,7 @@ func (r *roundMetrics) committed(x *committed) {
 			m.Rounds().Phase(telemetry.PhaseCommit, x.at.Sub(x.begun))
 			m.Rounds().Phase(telemetry.PhasePublish, x.published.Sub(x.at))
 			m.Rounds().Appended(d.events)
-			m.Instances().Turn(&d.turn, func(message string) bool { return d.repeated[message] })
+			m.Instances().Turn(&d.turn)
 		}
 	})
 }

@@ -68,6 +68,7 @@ import (
 	"github.com/rondo-run/rondo/services/orchestrator/maintenance"
 	"github.com/rondo-run/rondo/services/orchestrator/ownership"
 	"github.com/rondo-run/rondo/services/orchestrator/report"
+	"github.com/rondo-run/rondo/services/orchestrator/schedules"
 	"github.com/rondo-run/rondo/services/orchestrator/steps"
 )
 
@@ -84,7 +85,6 @@ type Broker interface {
 	broker.Leases
 	broker.KV
 	broker.Repairer
-	broker.Schedules
 	broker.Notifications
 	broker.Requests
 	broker.Discovery
@@ -115,6 +115,7 @@ type Orchestrator struct {
 	deciders   *deciders
 	loop       *loop
 	keeper     *maintenance.Keeper
+	schedules  *schedules.Manager
 	values     *valueReader
 	gauges     *report.Gauges
 	clock      *clock
@@ -169,8 +170,6 @@ func (o *Orchestrator) newPipeline() {
 	o.quarantine = newQuarantine(o.broker, c.StuckAfter, texts, o.background, o.log)
 	o.receiver = &receiver{prefix: prefix, ackWait: o.broker.InboxAckWait(), quarantineAfter: c.QuarantineAfter,
 		arrivals: arrivals, quarantine: o.quarantine, returned: returned, dead: dead, crowded: o.broker.Crowded,
-		schedules: &scheduled{broker: o.broker, prefix: prefix, dead: dead, background: o.background, log: o.log,
-			refusals: rate.Sometimes{Interval: outbox.RefusedEvery}},
 		metrics: c.Metrics.Messages()}
 	rounds, room := &roundMetrics{metrics: c.Metrics, background: o.background}, newHistoryRoom()
 	o.deciders = newDeciders(deciderConfig{concurrency: c.RoundConcurrency, runawayAfter: c.RunawayAfter,
@@ -227,6 +226,10 @@ func (o *Orchestrator) newHelpers() {
 		Has:        c.Round.Code.Has,
 		Background: o.background.do, Metrics: c.Metrics, Logger: o.log,
 	})
+	o.schedules = schedules.New(o.store, o.publisher, schedules.Config{Prefix: o.broker.Prefix(), Now: o.mayDecide,
+		First: o.own.First, CheckStart: c.Round.CheckStart, Members: o.own.Members,
+		Has: o.broker.Has, Metrics: c.Metrics.Schedules(),
+		Log: o.log})
 	o.gauges = &report.Gauges{
 		Every: c.MeasureEvery, Members: o.own, Backlogs: o.broker, Store: o.store, Metrics: c.Metrics, Logger: o.log,
 		Process: report.Process{
@@ -331,7 +334,8 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func(reason error) error
 		end, err := report.Serve(o.broker, o.store, report.Config{ID: o.config.ID, Build: o.config.Build,
 			Began: o.began, System: o.system.ID, Members: o.own, Ready: o.Ready, Recover: o.keeper.RecoverSoon,
 			Rounds: o.deciders.longRounds, Quarantined: o.quarantine.list,
-			Await: o.system.Await, CheckStart: o.config.Round.CheckStart, Logger: o.log})
+			Await: o.system.Await, CheckStart: o.config.Round.CheckStart, Schedules: o.schedules,
+			Logger: o.log})
 		if err == nil {
 			answers = end
 		}
@@ -343,6 +347,7 @@ func (o *Orchestrator) begin(ctx context.Context) (stop func(reason error) error
 	takers.Go(func() { o.own.Run(taking, consumer) })
 	takers.Go(func() { o.quarantine.run(taking, firstBlocked(o.loop), o.loop.unblock) })
 	takers.Go(func() { o.keeper.Run(taking) })
+	takers.Go(func() { o.schedules.Run(taking) })
 	takers.Go(func() { o.values.run(taking) })
 	takers.Go(func() { o.gauges.Run(taking) })
 	return stop, nil

@@ -3,18 +3,14 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/time/rate"
 
 	"github.com/rondo-run/rondo/internal/broker"
-	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/events"
-	"github.com/rondo-run/rondo/pkg/outbox"
 )
 
 // arrivals are the messages on their way from the broker to the loop.
@@ -74,7 +70,6 @@ type receiver struct {
 	returned        *returned
 	passing         passing
 	dead            *deadLetters
-	schedules       *scheduled
 	metrics         *telemetry.MessageMetrics
 	crowded         func() error // the reason why no new instance should start, or nil
 }
@@ -83,13 +78,11 @@ type receiver struct {
 // and so does the broker.
 func (r *receiver) receive(ctx context.Context, d broker.Delivery, handed bool) {
 	m, err := events.Decode(r.prefix, d.Subject, d.Header, d.Body, d.ID())
-	if err != nil || isForEach(d, m) {
+	if err != nil {
 		if d, ok := r.passing.take(d); !ok { // what the loop does not see must not fill the memory
 			r.nackFor(d, time.Second)
-		} else if err != nil {
-			r.dead.malformed(d, err.Error())
 		} else {
-			r.schedules.startEach(d, m)
+			r.dead.malformed(d, err.Error())
 		}
 		return
 	}
@@ -181,71 +174,4 @@ func (r *receiver) takeOver(ctx context.Context, d broker.Delivery) error {
 	}
 	r.receive(ctx, d, true)
 	return nil
-}
-
-// scheduled starts instances for schedules that want one for each start.
-type scheduled struct {
-	broker     broker.Publisher
-	prefix     string
-	dead       *deadLetters
-	background *background
-	refusals   rate.Sometimes // logs of refusals because of a setting
-	log        *slog.Logger
-}
-
-// isForEach reports whether a message is the start that a schedule publishes for each of its times.
-func isForEach(d broker.Delivery, m events.Message) bool {
-	_, ok := m.Content.(*events.Start)
-	v := d.Header[query.HeaderEach]
-	return ok && len(v) > 0 && v[0] == "true"
-}
-
-// startEach turns a start that a schedule has published into the start of an instance of its own,
-// and publishes it.
-func (s *scheduled) startEach(d broker.Delivery, m events.Message) {
-	start, ok := m.Content.(*events.Start)
-	if !ok {
-		return
-	}
-	m.Instance = query.EachInstance(m.Instance, d.StoredAt)
-	m.ID = "each/" + d.ID()
-	err := events.CheckChosenInstance(m.Instance)
-	if start.Parent != nil {
-		err = errors.New("a child is not started again and again")
-	}
-	var w events.Wire
-	if err == nil {
-		w, err = events.Encode(s.prefix, m)
-	}
-	if err != nil {
-		s.dead.malformed(d, err.Error())
-		return
-	}
-	s.background.do(func(ctx context.Context) {
-		err := s.broker.Publish(ctx, w)
-		var refused *broker.Refused
-		if errors.As(err, &refused) {
-			s.refused(d, refused)
-			return
-		}
-		if err != nil {
-			s.log.Warn("what a schedule starts could not be started; trying again", "instance",
-				m.Instance, "error", err)
-			d.Hold.Nak(time.Second)
-			return
-		}
-		d.Hold.Ack()
-	})
-}
-
-// refused dead-letters a message whose start the broker will never store, for example because it is
-// too large. If a setting prevents it, the message is redelivered until an operator has changed it.
-func (s *scheduled) refused(d broker.Delivery, refused *broker.Refused) {
-	waits, never := refused.Misconfigured()
-	if never != nil {
-		s.dead.store(d, broker.Cause{Reason: reasonRefused, Detail: never.Reasons[0].Error()})
-		return
-	}
-	s.refusals.Do(func() { outbox.LogRefused(s.log, waits) })
-	d.Hold.Nak(refusedPause)
 }

@@ -106,7 +106,7 @@ func (h *Client) header() (name, value string) {
 		{events.HeaderWorker, "w"}, {events.HeaderHeld, "w"},
 		{events.HeaderDirectReply, "rondo.direct.result.to.x"}, {"Rondo-Again", "true"},
 		{"Rondo-Accepted", "9@9999999999999999"}, {"Rondo-Fired", "2001-01-01T00:00:00Z"},
-		{"Rondo-Schedule", "nightly"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"},
+		{"Rondo-Schedule", "nightly"}, {"Rondo-Each", "true"}, {"Rondo-Subject", h.internal()}, {"Rondo-Results", "9"},
 		{"Rondo-Handed", h.handed()}, {"Rondo-Nacked", "9"},
 		{"Rondo-Outcome", "done"}, {"Rondo-Attempt", "1"},
 		{events.HeaderSent, one(h.Rand, "2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "never")},

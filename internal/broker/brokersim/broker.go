@@ -66,16 +66,14 @@ func (s *streams) forget() {
 
 // buckets have the values that processes share.
 type buckets struct {
-	members   map[string]*membership
-	sessions  map[string]claim
-	values    map[string]value
-	schedules map[string]broker.Schedule
+	members  map[string]*membership
+	sessions map[string]claim
+	values   map[string]value
 }
 
 // forget loses all values but the leases of members.
 func (b *buckets) forget() {
 	b.sessions, b.values = make(map[string]claim), make(map[string]value)
-	b.schedules = make(map[string]broker.Schedule)
 }
 
 // takers count the takers and receivers that ask for messages at the moment.

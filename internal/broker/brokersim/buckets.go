@@ -3,7 +3,6 @@ package brokersim
 import (
 	"bytes"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -133,35 +132,3 @@ func (*Bus) Flaws() []broker.Flaw { return nil }
 func (c *keyValue) Repair(ctx context.Context) error {
 	return c.do(ctx, "repair", func() error { return nil })
 }
-
-// schedules implements broker.Schedules. They are kept, and never due.
-type schedules struct{ *link }
-
-// PutSchedule implements broker.Schedules.
-func (c *schedules) PutSchedule(ctx context.Context, s broker.Schedule) error {
-	return c.do(ctx, "put schedule", func() error { c.b.schedules[s.ID] = s; return nil })
-}
-
-// Schedules implements broker.Schedules.
-func (c *schedules) Schedules(ctx context.Context) (list []broker.Schedule, err error) {
-	err = c.do(ctx, "schedules", func() error {
-		for _, id := range slices.Sorted(maps.Keys(c.b.schedules)) {
-			list = append(list, c.b.schedules[id])
-		}
-		return nil
-	})
-	return list, err
-}
-
-// DropSchedule implements broker.Schedules.
-func (c *schedules) DropSchedule(ctx context.Context, id string) (found bool, err error) {
-	err = c.do(ctx, "drop schedule", func() error {
-		_, found = c.b.schedules[id]
-		delete(c.b.schedules, id)
-		return nil
-	})
-	return found, err
-}
-
-// HealSchedules implements broker.Schedules.
-func (c *schedules) HealSchedules(context.Context) (int, error) { return 0, nil }

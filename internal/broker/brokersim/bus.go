@@ -21,7 +21,6 @@ import (
 //	taskQueues     the task queues of the workers
 //	deadLetters    the dead-letter queue
 //	pendingStarts  the starts that no orchestrator has taken
-//	schedules      schedules, which are kept and never due
 //	members, handovers, leases, keyValue          coordination
 //	notifications, requests                       control
 type Bus struct {
@@ -31,7 +30,6 @@ type Bus struct {
 	*taskQueues
 	*deadLetters
 	*pendingStarts
-	*schedules
 	*members
 	*handovers
 	*leases
@@ -48,7 +46,6 @@ var (
 	_ broker.PendingStarts   = (*Bus)(nil)
 	_ broker.DueStarts       = (*Bus)(nil)
 	_ broker.TaskQueues      = (*Bus)(nil)
-	_ broker.Schedules       = (*Bus)(nil)
 	_ broker.Members         = (*Bus)(nil)
 	_ broker.Handovers       = (*Bus)(nil)
 	_ broker.Leases          = (*Bus)(nil)
@@ -80,7 +77,7 @@ func Connect(b *Broker, p Path) *Bus {
 	return &Bus{
 		link: c, publisher: &publisher{w, direct}, inbox: newInbox(pull, results),
 		taskQueues:  &taskQueues{pull, control},
-		deadLetters: &deadLetters{c}, pendingStarts: &pendingStarts{c}, schedules: &schedules{c},
+		deadLetters: &deadLetters{c}, pendingStarts: &pendingStarts{c},
 		members: &members{c}, handovers: &handovers{c},
 		leases: &leases{c}, keyValue: &keyValue{c}, notifications: control, requests: &requests{c},
 	}

@@ -202,7 +202,8 @@ func TestPullsFromAnotherAccount(t *testing.T) {
 
 // TestSubjectsDeniedToWorkersAndClients publishes on the subjects of other roles. Within its
 // account, a worker would otherwise send forged tasks and log levels to other workers, and a client
-// forged notifications to other clients. A worker would also take the tasks of orchestrators.
+// forged notifications to other clients. A worker would also take the tasks of orchestrators, and a
+// client change schedules.
 func TestSubjectsDeniedToWorkersAndClients(t *testing.T) {
 	t.Parallel()
 	tasksOfEngine := []string{
@@ -216,7 +217,8 @@ func TestSubjectsDeniedToWorkersAndClients(t *testing.T) {
 		"worker": append([]string{"rondo.direct.task.to.w_gpu_a", "rondo.direct.system.to.w_rondo%2Esystem_x",
 			"rondo.operator.loglevel", "rondo.dead.task.rondo%2Esystem.a.1-2.i"},
 			append(tasksOfEngine, notifications...)...),
-		"client": notifications,
+		"client": append([]string{"rondo.api.put-schedule", "rondo.api.change-schedule", "rondo.api.drop-schedule"},
+			notifications...),
 	}
 	for conf, prefixes := range map[string][]string{
 		"accounts.conf": {"shop-", "bank-"}, "one-circle-of-trust.conf": {""},
@@ -300,4 +302,14 @@ func TestHeldTasksAreFreed(t *testing.T) {
 	case <-time.After(longEnough):
 		t.Fatal("the task does not come")
 	}
+}
+
+// rawJetStreamAs is a connection of a user without Rondo's code.
+func rawJetStreamAs(t *testing.T, s *embedded.Server, user string) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(userConnection(t, s, user, ""), jetstream.WithDefaultTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }

@@ -160,10 +160,7 @@ func TestAStreamIsNotCutWhenItIsBounded(t *testing.T) {
 // streams and buckets that exist, and with those that have a bound.
 func TestTheTableOfSharedResourcesHasAllStreams(t *testing.T) {
 	s := small(t)
-	b := natstest.Connect(t, s, natsbroker.Config{})
-	if err := b.PutSchedule(t.Context(), everySecond()); err != nil { // the bucket is made when it is needed
-		t.Fatal(err)
-	}
+	natstest.Connect(t, s, natsbroker.Config{})
 	text, err := os.ReadFile("../../../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)

@@ -22,9 +22,8 @@
 // timers, which go ahead, and p-<partition> for all other messages. Each task queue has one
 // consumer, named after its tag and activity (see [ConsumerOf]).
 //
-// Five buckets hold the members (RONDO_MEMBERS), the leases of sessions (RONDO_SESSIONS), the
-// schedules (RONDO_SCHEDULES), and small values (RONDO_KV, and RONDO_PROGRESS for the progress of
-// activities): see [broker.KV].
+// Four buckets hold the members (RONDO_MEMBERS), the leases of sessions (RONDO_SESSIONS), and small
+// values (RONDO_KV, and RONDO_PROGRESS for the progress of activities): see [broker.KV].
 //
 // # Acknowledgements
 //
@@ -101,7 +100,6 @@ import (
 //	inbox          the partitions, and receiving from them
 //	deadLetters    the dead-letter queue
 //	pendingStarts  the starts that no orchestrator has taken
-//	schedules      messages that NATS publishes repeatedly
 //	members, handovers, leases, keyValue          coordination
 //	notifications, requests                       control
 type Bus struct {
@@ -112,7 +110,6 @@ type Bus struct {
 	*inbox
 	*deadLetters
 	*pendingStarts
-	*schedules
 	*members
 	*handovers
 	*leases
@@ -170,15 +167,14 @@ func newBus(config Config) *Bus {
 	res.repairing = queues.forget
 	p := newPublisher(res, reader, sender, queues)
 	dead := &deadLetters{resources: res, reader: reader, publisher: p}
-	scheduled := &schedules{resources: res, reader: reader}
-	in := newInbox(res, reader, p, dead, scheduled, results)
+	in := newInbox(res, reader, p, dead, results)
 	c.hooks = hooks{broken: func() { p.lost(nats.ErrDisconnected) }, denied: func(subject string) {
 		p.deniedOn(subject)
 		results.deniedAnswer(subject)
 		in.receivers.deniedOn(subject)
 	}}
 	return &Bus{
-		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead, schedules: scheduled,
+		conn: c, resources: res, publisher: p, taskQueues: queues, deadLetters: dead,
 		pendingStarts: &pendingStarts{res, reader},
 		inbox:         in,
 		members:       newMembers(res), handovers: &handovers{c, reader},

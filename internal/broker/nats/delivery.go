@@ -85,10 +85,7 @@ func (c *conn) delivery(m *nats.Msg) (d broker.Delivery, o origin, notBefore tim
 	d.Subject, d.Partition = c.publishedAs(m.Subject)
 	d.Subject, o.due = c.withoutDue(d.Subject, h)
 	if o.due {
-		o.accepted = readAcceptance(h)
-		if fired, err := time.Parse(time.RFC3339Nano, first(h, headerFired)); err == nil {
-			d.Scheduled, d.StoredAt = true, fired
-		} else if o.accepted.at > 0 {
+		if o.accepted = readAcceptance(h); o.accepted.at > 0 {
 			d.AcceptedAt = time.UnixMicro(o.accepted.at).UTC()
 		}
 	}
@@ -148,7 +145,7 @@ func clean(h events.Header) {
 	if _, has := h[events.HeaderMsgID]; has {
 		delete(h, nats.MsgIdHdr) // which was made of it
 	}
-	for _, name := range []string{headerNotBefore, headerFired, headerAccepted, headerAgain} {
+	for _, name := range []string{headerNotBefore, headerAccepted, headerAgain} {
 		delete(h, name)
 	}
 }

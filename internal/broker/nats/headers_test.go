@@ -149,6 +149,7 @@ func hostileHeaders(own string) []hostile {
 		{name: "Rondo-Fired", value: "2001-01-01T00:00:00Z", effect: ignored},
 		{name: "Rondo-Schedule", value: "nightly", effect: ignored,
 			with: nats.Header{"Rondo-Schedule-Revision": {"1"}}},
+		{name: "Rondo-Each", value: "true", effect: ignored},
 		{name: "Rondo-Dead-Reason", value: "x", with: nats.Header{"Rondo-Dead-Id": {"x"}}, effect: ignored},
 	}
 }
@@ -564,8 +565,8 @@ func arrivalsOf(t *testing.T, b *natsbroker.Bus) <-chan arrival {
 			}
 			d.Hold.Ack()
 			m, err := events.Decode("rondo", d.Subject, d.Header, d.Body, "no id")
-			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %t %t %s %s %+v %v", d.NumDelivered,
-				d.NotBefore, d.AcceptedAt.IsZero(), d.AcceptedAt.After(time.Now()), d.Direct, d.Scheduled, m.ID, d.Body,
+			came <- arrival{d.Subject, fmt.Sprintf("%d %v %t %t %t %s %s %+v %v", d.NumDelivered,
+				d.NotBefore, d.AcceptedAt.IsZero(), d.AcceptedAt.After(time.Now()), d.Direct, m.ID, d.Body,
 				m.Content, err)}
 		})
 		close(came)
@@ -639,8 +640,7 @@ func documented(t *testing.T, name, want string) {
 
 var documentMu sync.Mutex // held while the page is read or written
 
-// A client removes no delayed message: no timer of any instance, no delayed start of other clients,
-// no schedule.
+// A client removes no delayed message: no timer of any instance, no delayed start of other clients.
 func TestClientsRemoveNothingThatIsForLater(t *testing.T) {
 	t.Parallel()
 	for _, role := range roles[:2] {

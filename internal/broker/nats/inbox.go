@@ -56,10 +56,9 @@ type inbox struct {
 	lookedForAbandoned last.Time
 }
 
-func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, s *schedules,
-	results *directResults) *inbox {
+func newInbox(r *resources, reader reader, p *publisher, dead *deadLetters, results *directResults) *inbox {
 	in := &inbox{resources: r, reader: reader, results: results, shared: sharedRoom{most: sharedBytes},
-		due:     &forwarder{resources: r, publisher: p, dead: dead, schedules: s},
+		due:     &forwarder{resources: r, publisher: p, dead: dead},
 		later:   &laterStore{resources: r, reader: reader, dead: dead},
 		anchors: &anchors{conn: r.conn}}
 	in.reconciler = &reconciler{resources: r, every: reconcileEvery, leaps: newLeaps(),

@@ -53,13 +53,8 @@ const (
 	headerNotBefore = "Rondo-Not-Before"
 	// headerAccepted is the time at which a delayed message was accepted. Only services may set it.
 	headerAccepted = "Rondo-Accepted"
-	// headerFired is the time at which NATS published a message that it publishes repeatedly. Only
-	// services may set it.
-	headerFired = "Rondo-Fired"
 	// scheduleTarget is, in a delayed message, the subject on which NATS publishes it.
-	// scheduleNext is, in a published one, when NATS publishes it again, or "purge".
 	scheduleTarget = "Nats-Schedule-Target"
-	scheduleNext   = "Nats-Schedule-Next"
 )
 
 // acceptance is when a message was first stored: of two messages, the later one counts.
@@ -103,7 +98,6 @@ type forwarder struct {
 	*resources
 	publisher *publisher
 	dead      *deadLetters
-	schedules *schedules
 
 	prevented rarely // warnings about what a setting prevents
 
@@ -240,25 +234,15 @@ func forwardCost(m jetstream.Msg) int64 {
 
 // forwardBatch stores messages for their receivers, and then acknowledges them.
 func (f *forwarder) forwardBatch(ctx context.Context, batch []jetstream.Msg) error {
-	wires, from := make([]events.Wire, 0, len(batch)), make([]jetstream.Msg, 0, len(batch))
-	for _, m := range batch {
-		if m.Headers()[headerSchedule] != nil {
-			current, err := f.schedules.isCurrent(ctx, m.Headers())
-			if err != nil {
-				return fmt.Errorf("look at the schedule of %s: %w", m.Subject(), err)
-			}
-			if !current {
-				_ = m.Ack()
-				continue
-			}
-		}
-		wires, from = append(wires, f.forwarded(m)), append(from, m)
+	wires := make([]events.Wire, len(batch))
+	for i, m := range batch {
+		wires[i] = f.forwarded(m)
 	}
 	waits, err := f.publishOrDeadLetter(ctx, wires)
 	if err != nil {
 		return err
 	}
-	for i, m := range from {
+	for i, m := range batch {
 		if waits != nil && waits.ReasonFor(wires[i]) != nil {
 			_ = m.NakWithDelay(forwardAgain)
 			continue
@@ -280,26 +264,7 @@ func (f *forwarder) forwarded(m jetstream.Msg) events.Wire {
 	if f.goesThroughInbox(w.Subject) {
 		w.Subject = f.subject(dueMark + rest)
 	}
-	meta, err := m.Metadata()
-	if err != nil {
-		return w
-	}
-	if firesAgain(events.Header(m.Headers())) {
-		w.Header[headerFired] = []string{meta.Timestamp.UTC().Format(time.RFC3339Nano)}
-		w.Header[events.HeaderMsgID] = []string{firedID(meta.Sequence.Stream, meta.Timestamp)}
-	}
 	return w
-}
-
-// firesAgain reports whether NATS publishes a due message repeatedly.
-func firesAgain(h events.Header) bool {
-	next := first(h, scheduleNext)
-	return next != "" && next != "purge"
-}
-
-// firedID is the id of a message that NATS publishes repeatedly: each time it is another one.
-func firedID(place uint64, at time.Time) string {
-	return fmt.Sprintf("%s/%d@%d", dueVerb, place, at.UnixMicro())
 }
 
 // publishOrDeadLetter publishes messages, and dead-letters those that NATS will never store. It

@@ -264,18 +264,6 @@ func (n *names) canTake(subject string) error {
 	return nil
 }
 
-// scheduleBucket is the bucket's name.
-func (n *names) scheduleBucket() string { return n.inbox + "_SCHEDULES" }
-
-// entrySubject returns the subject of a schedule's entry, entriesOf that of all entries that it may
-// have.
-func (n *names) entrySubject(s broker.Schedule) string {
-	_, rest, _ := strings.Cut(strings.TrimPrefix(s.Message.Subject, n.prefix+"."), ".")
-	return n.subject("later", "schedule", keyOf(s.ID), rest)
-}
-
-func (n *names) entriesOf(key string) string { return n.subject("later", "schedule", key, "*", "*") }
-
 func (n *names) notificationSubject(words []string, token func(string) string) (string, error) {
 	if len(words) < minWords {
 		return "", fmt.Errorf("nats: a notification of %d words; want at least %d", len(words), minWords)

@@ -219,30 +219,18 @@ func (p *pendingStarts) remove(ctx context.Context, at startPlace, key string) (
 func (p *pendingStarts) startOf(stream string, f *found, h events.Header) broker.PendingStart {
 	s := broker.PendingStart{Delivery: broker.Delivery{Sequence: f.Sequence, StoredAt: f.Time, Body: f.Data}}
 	accepted, moved := readAcceptance(h), true
-	fires := ""
 	switch {
 	case stream == p.names.inbox:
 		s.Subject, s.Partition = p.publishedAs(f.Subject)
-		if s.Subject, moved = p.withoutDue(s.Subject, h); !moved {
-			break // a client may have set the headers
-		}
-		if at, err := time.Parse(time.RFC3339Nano, first(h, headerFired)); err == nil {
-			s.Scheduled, s.StoredAt, fires = true, at, first(h, events.HeaderMsgID)
-		}
+		s.Subject, moved = p.withoutDue(s.Subject, h) // otherwise, a client may have set the header
 	case strings.HasPrefix(f.Subject, p.subject(dueVerb, "")):
 		s.Subject = p.subject(strings.TrimPrefix(f.Subject, p.subject(dueVerb, "")))
-		if firesAgain(h) {
-			s.Scheduled, fires = true, firedID(f.Sequence, f.Time)
-		}
 	default: // the subject does not have whether the start is internal, and its target does
 		s.Subject = p.subject(strings.TrimPrefix(first(h, scheduleTarget), p.subject(dueVerb, "")))
 	}
-	switch {
-	case fires != "":
-		s.Key = fires
-	case moved && accepted.at > 0:
+	if moved && accepted.at > 0 {
 		s.AcceptedAt, s.Key = time.UnixMicro(accepted.at).UTC(), accepted.String()
-	default:
+	} else {
 		s.Key = acceptanceOf(s.Delivery).String()
 	}
 	s.NotBefore, _ = time.Parse(time.RFC3339Nano, first(h, headerNotBefore)) // one that cannot be read is none

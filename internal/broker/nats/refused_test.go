@@ -140,7 +140,7 @@ func without(t *testing.T, all []string, needed ...string) (rest []string) {
 func streamsOf(prefix string) (all []string) {
 	up := strings.ToUpper(prefix)
 	for _, s := range strings.Fields(
-		"R R_LATER R_TASKS R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_KV KV_R_PROGRESS KV_R_SCHEDULES") {
+		"R R_LATER R_TASKS R_DEAD KV_R_MEMBERS KV_R_SESSIONS KV_R_KV KV_R_PROGRESS") {
 		all = append(all, strings.Replace(s, "R", up, 1))
 	}
 	return all
@@ -165,15 +165,11 @@ func state(t *testing.T, s *embedded.Server, user string) string {
 	return all.String()
 }
 
-// made creates everything in a broker, with the bucket of schedules and a task queue, and starts an
-// instance.
+// made creates everything in a broker, with a task queue, and starts an instance.
 func made(t *testing.T, s *embedded.Server, user, prefix string) *natsbroker.Bus {
 	t.Helper()
 	b := natstest.Connect(t, s, natsbroker.Config{Login: natsbroker.Login{User: user, Password: user},
 		Prefix: prefix})
-	if _, err := b.HealSchedules(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := b.OpenTaskQueue(t.Context(), broker.TaskQueueName{Tag: "gpu", Activity: "a"}); err != nil {
 		t.Fatal(err)
 	}
@@ -220,10 +216,11 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"rondo.notification.ended.o.i",
 		"rondo.notification.member.says.m",
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_SESSIONS.k", "$KV.RONDO_KV.k", "$KV.RONDO_PROGRESS.k",
-		"$KV.RONDO_SCHEDULES.k", "$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
+		"$JS.API.INFO", "$JS.API.STREAM.INFO.RONDO",
 		"$JS.API.CONSUMER.INFO.RONDO.p-0", "$JS.ACK.RONDO.p-0.1.1.1.1.1", "$JS.ACK.RONDO_TASKS.w.1.1.1.1.1",
 		"_INBOX_orchestrator.x", "_INBOX_worker.x", "_INBOX_client.x")
-	client.mayNotPublish("rondo.operator.loglevel")
+	client.mayNotPublish("rondo.operator.loglevel", "rondo.api.put-schedule", "rondo.api.change-schedule",
+		"rondo.api.drop-schedule")
 	client.mayNotPublish(betweenServices...)
 	client.mayNotHear(betweenServices...)
 	client.mayNotHear(everywhere...)
@@ -241,7 +238,6 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 		"rondo.internal_start.o.i", "rondo.anchor", "rondo.dead.start.o.i", "rondo.api.start", "rondo.api.process",
 		"rondo.notification.ended.o.i", "rondo.notification.member.says.m", "rondo.notification.withdrawn.gpu.a.1-2.i",
 		"$KV.RONDO_MEMBERS.k", "$KV.RONDO_KV.recovered", "$KV.RONDO_KV.attempts.k", "$KV.RONDO_KV.task.k",
-		"$KV.RONDO_SCHEDULES.k", "$JS.API.STREAM.INFO.KV_RONDO_SCHEDULES",
 		"$JS.ACK.RONDO.p-0.1.1.1.1.1", "_INBOX_orchestrator.x", "_INBOX_orchestrator.x.1",
 		"_INBOX_orchestrator.x.said.1", "_INBOX_check.x")
 	worker.mayNotPublish("rondo.operator.loglevel")
@@ -265,9 +261,7 @@ func TestShippedRightsAreTheLeast(t *testing.T) {
 	orchestrator.mayNotPublish(without(t, all, append(gets, "STREAM.PURGE.RONDO", "STREAM.PURGE.RONDO_LATER",
 		"STREAM.PURGE.RONDO_TASKS", "DIRECT.GET.RONDO", "DIRECT.GET.RONDO_LATER", "DIRECT.GET.RONDO_TASKS",
 		"CONSUMER.NAMES.RONDO", "CONSUMER.LIST.RONDO_TASKS",
-		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_TASKS.c", "CONSUMER.CREATE.RONDO_TASKS.c.x",
-		"CONSUMER.CREATE.KV_RONDO_SCHEDULES.c", "CONSUMER.CREATE.KV_RONDO_SCHEDULES.c.x",
-		"CONSUMER.DELETE.KV_RONDO_SCHEDULES.c")...)...)
+		"CONSUMER.MSG.NEXT.RONDO.c", "CONSUMER.CREATE.RONDO_TASKS.c", "CONSUMER.CREATE.RONDO_TASKS.c.x")...)...)
 	orchestrator.mayNotPublish(others...)
 	orchestrator.mayNotPublish("rondo.api.delete", "$JS.API.CONSUMER.MSG.NEXT.RONDO_TASKS."+
 		natsbroker.ConsumerOf(broker.TaskQueueName{Tag: "gpu", Activity: "a"}), "$JS.ACK.RONDO_TASKS.w_gpu_a.1.1.1.1.1",
@@ -566,11 +560,9 @@ func TestAccountsImportTheRightsOfOneCircle(t *testing.T) {
 			if got := text(u.Permissions); got != want || u.Account.Name != strings.ToUpper(tenant) {
 				t.Errorf("%s, in account %s, may\n%s\nwant\n%s", u.Username, u.Account.Name, got, want)
 			}
-		case "worker":
+		case "worker", "client":
 			// An import has no exceptions.
 			denied(u, append(slices.Clone(toUsersOfTheAccount[role]), may[role].Publish.Deny...))
-		case "client":
-			denied(u, toUsersOfTheAccount[role])
 		case "setup":
 			if u.Permissions != nil {
 				t.Errorf("%s has permissions; its account is its limit", u.Username)

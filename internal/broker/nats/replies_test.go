@@ -39,9 +39,6 @@ func targets() []target {
 		{"the result of a task", "rondo.task-done.1-2.victim", "", ""},
 		{"a start with a delay", "rondo.later.start.o.later", "RONDO_LATER", "rondo.later.start.o.later"},
 		{"a timer", "rondo.later.timer-due.1-3.victim", "RONDO_LATER", "rondo.later.timer-due.1-3.victim"},
-		{"the entry of a schedule", "rondo.later.schedule.nightly.o.nightly", "RONDO_LATER",
-			"rondo.later.schedule.nightly.o.nightly"},
-		{"a schedule", "$KV.RONDO_SCHEDULES.nightly", "KV_RONDO_SCHEDULES", "$KV.RONDO_SCHEDULES.nightly"},
 		{"a task", "rondo.task.gpu.a.1-2.i", "RONDO_TASKS", "rondo.task.gpu.a.1-2.i"},
 		{"a dead letter", "rondo.dead.start.o.victim", "RONDO_DEAD", "rondo.dead.start.o.victim"},
 		{"a flag of the system", "$KV.RONDO_KV.recovered", "KV_RONDO_KV", "$KV.RONDO_KV.recovered"},
@@ -68,10 +65,10 @@ const (
 // each role has an account, all of them are kept.
 var fates = map[string][2]string{
 	"a start that waits": {lost, lost}, "the result of a task": {published, published},
-	"a start with a delay": {lost, lost}, "a timer": {lost, lost}, "the entry of a schedule": {lost, lost},
-	"a schedule": {lost, lost}, "a task": {lost, lost}, "a dead letter": {lost, lost},
-	"a flag of the system": {lost, lost}, "the progress of a task": {lost, lost}, "a session": {lost, lost},
-	"an orchestrator": {lost, lost}, "a handover": {published, published}, "a direct delivery": {published, published},
+	"a start with a delay": {lost, lost}, "a timer": {lost, lost}, "a task": {lost, lost},
+	"a dead letter": {lost, lost}, "a flag of the system": {lost, lost},
+	"the progress of a task": {lost, lost}, "a session": {lost, lost}, "an orchestrator": {lost, lost},
+	"a handover": {published, published}, "a direct delivery": {published, published},
 	"an answer to an orchestrator": {published, published},
 	"a whole stream":               {published, lost}, "an acknowledgement": {kept, kept},
 }
@@ -122,7 +119,7 @@ func ways() []nats.Header {
 	return []nats.Header{
 		{},
 		{"Rondo-Not-Before": {time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano)}},
-		{"Rondo-Schedule": {"nightly"}, "Rondo-Schedule-Revision": {"1"}},
+		{"Rondo-Schedule": {"nightly"}, "Rondo-Schedule-Revision": {"1"}, "Rondo-Each": {"true"}},
 		{events.HeaderDirectReply: {"rondo.direct.result.to.victim"}},
 	}
 }
@@ -198,10 +195,8 @@ func newArena(t *testing.T, file, tenant, user, inbox string, worker bool) *aren
 		}
 	}
 	b := as("setup", natsbroker.Make)
-	_, err := b.HealSchedules(ctx)
-	must(err)
 	for _, q := range []broker.TaskQueueName{{Tag: "gpu", Activity: "a"}, {Tag: "gpu", Activity: "own"}} {
-		_, err = b.OpenTaskQueue(ctx, q)
+		_, err := b.OpenTaskQueue(ctx, q)
 		must(err)
 	}
 	later := time.Now().Add(time.Hour)
@@ -209,12 +204,10 @@ func newArena(t *testing.T, file, tenant, user, inbox string, worker bool) *aren
 		events.Wire{Subject: "rondo.start.o.later", NotBefore: later, Header: events.Header{events.HeaderMsgID: {"s"}}},
 		events.Wire{Subject: "rondo.timer-due.1-3.victim", NotBefore: later},
 		events.Wire{Subject: "rondo.task.gpu.a.1-2.i"}, events.Wire{Subject: "rondo.task.gpu.own.1-2.own"}))
-	must(b.PutSchedule(ctx, broker.Schedule{ID: "nightly", Pattern: "@every 24h",
-		Message: events.Wire{Subject: "rondo.start.o.nightly"}, Changed: time.Now()}))
-
 	a := &arena{t: t, nc: userConnection(t, s, user, inbox), setup: userConnection(t, s, tenant+"setup", ""),
 		orchestrator: as("orchestrator", natsbroker.Verify), worker: worker}
 	a.nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}) // it tries what it must not do
+	var err error
 	a.js, err = jetstream.New(a.setup, jetstream.WithDefaultTimeout(time.Minute))
 	must(err)
 	for _, at := range []string{"rondo.dead.start.o.victim", "$KV.RONDO_KV.recovered", "$KV.RONDO_PROGRESS.victim",
@@ -378,7 +371,7 @@ func (a *arena) barrier() {
 	})
 	for _, sync := range []string{"rondo.wake.x.sync", "rondo.later.start.o.sync", "rondo.task.gpu.sync.1-2.i",
 		"rondo.dead.start.o.sync", "$KV.RONDO_KV.sync", "$KV.RONDO_PROGRESS.sync", "$KV.RONDO_SESSIONS.sync",
-		"$KV.RONDO_MEMBERS.sync", "$KV.RONDO_SCHEDULES.sync"} {
+		"$KV.RONDO_MEMBERS.sync"} {
 		if _, err := a.js.Publish(a.t.Context(), sync, nil); err != nil {
 			a.t.Fatal(err)
 		}

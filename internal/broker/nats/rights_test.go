@@ -86,9 +86,7 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 		}
 		wants(t, err, "make what is needed", "stream RONDO:", "stream RONDO_TASKS:", "KV_RONDO_KV", why)
 	}
-	made, err := as("setup", natsbroker.Make)
-	must(err)
-	_, err = made.HealSchedules(t.Context()) // creates the bucket, as migrate does
+	_, err = as("setup", natsbroker.Make)
 	must(err)
 	orchestrator, err := as("orchestrator", natsbroker.Verify)
 	must(err)
@@ -212,15 +210,6 @@ func rightsAreEnough(t *testing.T, file, tenant string) {
 		t.Errorf("the lease of a job is that of %q, %v", owner, err)
 	}
 	must(orchestrator.Release(ctx, "rondo.recovery", "o"))
-	must(orchestrator.PutSchedule(ctx,
-		broker.Schedule{ID: "s", Pattern: "@every 1h", Message: events.Wire{Subject: "rondo.start.o.s"}}))
-	if all, err := orchestrator.Schedules(ctx); err != nil || len(all) != 1 {
-		t.Errorf("%v, %v", all, err)
-	}
-	_, err = orchestrator.HealSchedules(ctx)
-	must(err)
-	_, err = orchestrator.DropSchedule(ctx, "s")
-	must(err)
 	told := make(chan string, 10)
 	unhear, err := orchestrator.Withdrawals([]string{"rondo.system"}, func(subject string) { told <- subject })
 	must(err)

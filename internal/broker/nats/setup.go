@@ -287,7 +287,7 @@ func (p *plan) inboxConfig(n int) jetstream.StreamConfig {
 // laterConfig is that of the stream of delayed messages. Clients may not publish there.
 func (p *plan) laterConfig() jetstream.StreamConfig {
 	return p.queueConfig(p.later, "what waits for its time", p.subject("later.*.*.*"),
-		p.subject("later.schedule.*.*.*"), p.subject(dueVerb+".*.*.*"))
+		p.subject(dueVerb+".*.*.*"))
 }
 
 func (p *plan) dueConsumer() jetstream.ConsumerConfig {

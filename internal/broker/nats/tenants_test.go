@@ -252,7 +252,7 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 		jetstream.StreamConfig{Name: "MORE", Subjects: []string{"more"}}); !errors.As(err, &api) {
 		t.Errorf("one stream more than a tenant may have: %v", err)
 	}
-	if err := js.DeleteStream(t.Context(), "KV_RONDO_SCHEDULES"); err != nil {
+	if err := js.DeleteStream(t.Context(), "KV_RONDO_PROGRESS"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.CreateStream(t.Context(),
@@ -263,7 +263,7 @@ func tooMuch(t *testing.T, s *embedded.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Stream(t.Context(), "KV_RONDO_SCHEDULES"); err != nil {
+	if _, err := other.Stream(t.Context(), "KV_RONDO_PROGRESS"); err != nil {
 		t.Errorf("what one has deleted the other one lacks: %v", err)
 	}
 }
@@ -305,7 +305,7 @@ func TestSystemsWithPrefixes(t *testing.T) {
 			"south.api.delete", "south.api.process", "south.notification.ended.o.i", "south.notification.member.says.m",
 			"south.handover.inbox.to.w", "south.handover.task.to.w", "south.direct.result.to.R",
 			"south.direct.task.to.w___a", "south.direct.answer.task.R.1",
-			"$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_KV.m", "$KV.SOUTH_SCHEDULES.s",
+			"$KV.SOUTH_MEMBERS.m", "$KV.SOUTH_KV.m",
 			"_INBOX_south-client.x", "_INBOX_south-orchestrator.x")
 		i.mayNotHear(">", "*.>", "south.>", "south.notification.ended.o.i", "south.notification.*.*.*", "south.api.*",
 			"south.task-done.1-2.i", "_INBOX_south-client.>", "_INBOX_south-orchestrator.>", "_INBOX.>",

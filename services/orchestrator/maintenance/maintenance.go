@@ -29,7 +29,6 @@ type Broker interface {
 	broker.Leases
 	broker.KV
 	broker.Repairer
-	HealSchedules(ctx context.Context) (int, error)
 	Prefix() string
 }
 
@@ -119,9 +118,6 @@ const (
 	retainEvery = time.Minute
 	pruneEvery  = time.Hour
 	renewEvery  = 5 * time.Second
-	// schedulesEvery is the interval at which an orchestrator checks that the broker still has its
-	// schedules.
-	schedulesEvery = time.Minute
 
 	// The leases of jobs that one orchestrator at a time runs.
 	retainLease  = "rondo.retention"
@@ -137,7 +133,6 @@ func (k *Keeper) Run(ctx context.Context) {
 	wait.Go(func() { k.regularly(ctx, every, "looking after overdue instances", k.heal) })
 	wait.Go(func() { k.regularly(ctx, every, "looking whether the broker is still the same", k.recover) })
 	wait.Go(func() { k.regularly(ctx, tidyEvery, "erasing what was deleted", k.tidy) })
-	wait.Go(func() { k.regularly(ctx, schedulesEvery, "looking after schedules", k.healSchedules) })
 	if k.config.Retention > 0 {
 		wait.Go(func() {
 			k.regularly(ctx, retainEvery, "removing instances that ended long ago", k.alone(retainLease, k.removeEnded))
@@ -234,15 +229,6 @@ func (k *Keeper) wakeHalted(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// healSchedules restores schedules that the broker has lost.
-func (k *Keeper) healSchedules(ctx context.Context) error {
-	n, err := k.broker.HealSchedules(ctx)
-	if n > 0 {
-		k.log.Warn("the broker had lost schedules; they were restored", "schedules", n)
-	}
-	return err
 }
 
 // alone calls do only if no other orchestrator holds the lease.

@@ -277,6 +277,18 @@ func (w *Ownership) Owned() []int {
 	return slices.Sorted(maps.Keys(w.receivers))
 }
 
+// First reports whether this orchestrator is the first to do something with a number. For each
+// number, it is mostly one of those that are running.
+func (w *Ownership) First(number uint32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.partitions.Count == 0 {
+		return false
+	}
+	_, ok := w.receivers[int(number%uint32(w.partitions.Count))] //nolint:gosec // it is positive and small
+	return ok
+}
+
 // ---- Messages that cannot be taken here.
 
 // WhoCan finds another orchestrator that can take a message.

@@ -42,6 +42,8 @@ type Config struct {
 	// CheckStart reports whether the code of a start is here, and why its input would fail the
 	// instance.
 	CheckStart func(s *events.Start) (known bool, bad *failure.Error)
+	// Schedules has the schedules.
+	Schedules query.Schedules
 	// Rounds lists the rounds that have been running for long.
 	Rounds func() []Round
 	// Quarantined lists the instances with quarantined messages, those that are tried now first.
@@ -78,7 +80,8 @@ func Serve(b Broker, store query.Store, c Config) (stop func(), err error) {
 	r := &Reporter{config: c, broker: b, store: store}
 	questions, err := query.Answer(b, store,
 		query.Options{ID: r.config.ID, Logger: c.Logger, Explain: r.explain, System: r.system, Recover: r.recoverSoon,
-			Await: c.Await, CheckStart: c.CheckStart, Pending: b, Publisher: b, Prefix: b.Prefix()})
+			Await: c.Await, CheckStart: c.CheckStart, Schedules: c.Schedules, Pending: b, Publisher: b,
+			Prefix: b.Prefix()})
 	if err != nil {
 		return nil, err
 	}
