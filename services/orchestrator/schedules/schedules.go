@@ -50,7 +50,7 @@ import (
 // Store is the part of the store that schedules need.
 type Store interface {
 	history.Schedules
-	List(ctx context.Context, filter history.Filter, page history.Page) (history.InstanceList, error)
+	history.Bounded
 	Tombstones(ctx context.Context, instances []string) ([]string, error)
 }
 
@@ -389,20 +389,29 @@ func (m *Manager) record(state *schedule.State, now time.Time, effects []schedul
 	}
 }
 
+// maxPage bounds the bytes of the instances that are read at once; only their statuses are kept.
+const maxPage = 1 << 20
+
 // statuses reads how runs stand.
 func (m *Manager) statuses(ctx context.Context, ids []string) (map[string]schedule.Status, error) {
 	is := make(map[string]schedule.Status, len(ids))
 	if len(ids) == 0 {
 		return is, nil
 	}
-	list, err := m.store.List(ctx, history.Filter{IDs: ids}, history.Page{Limit: len(ids)})
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range list.Instances {
-		is[x.Instance] = schedule.Status{Kind: schedule.Running, Word: string(x.Status)}
-		if x.Status.Ended() {
-			is[x.Instance] = schedule.Status{Kind: schedule.Ended, Word: string(x.Status)}
+	instances := m.store.Within(maxPage)
+	for page := (history.Page{Limit: len(ids)}); ; {
+		list, err := instances.List(ctx, history.Filter{IDs: ids}, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range list.Instances {
+			is[x.Instance] = schedule.Status{Kind: schedule.Running, Word: string(x.Status)}
+			if x.Status.Ended() {
+				is[x.Instance] = schedule.Status{Kind: schedule.Ended, Word: string(x.Status)}
+			}
+		}
+		if page.Cursor = list.Next; page.Cursor == "" {
+			break
 		}
 	}
 	var missing []string

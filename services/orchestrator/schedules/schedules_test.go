@@ -147,10 +147,27 @@ func (w *world) DueSchedules(_ context.Context, before time.Time, limit int) (ou
 	return out[:min(limit, len(out))], w.fault
 }
 
-func (w *world) List(_ context.Context, f history.Filter, _ history.Page) (out history.InstanceList, err error) {
+// Within gives a reader of instances whose pages have a single one: each is as large as a page may
+// be.
+func (w *world) Within(int) history.BoundedReader { return instances{world: w} }
+
+type instances struct {
+	history.BoundedReader
+	world *world
+}
+
+func (x instances) List(_ context.Context, f history.Filter, p history.Page) (out history.InstanceList, err error) {
+	w := x.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, id := range f.IDs {
+	for _, id := range slices.Sorted(slices.Values(f.IDs)) {
+		if id <= p.Cursor {
+			continue
+		}
+		if len(out.Instances) > 0 {
+			out.Next = out.Instances[0].Instance
+			break
+		}
 		ends, ok := w.instances[id]
 		if !ok {
 			continue
