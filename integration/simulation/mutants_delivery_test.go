@@ -30,7 +30,7 @@ var mutantsOfDelivery = []mutant{
 				"	case !done:\n		return errors.New(\"it is not here any more\")\n",
 				"	case !done && errors.ErrUnsupported == nil:\n"},
 		}},
-	{name: "a worker acknowledges what it has done, although the answer is lost", seed: 20, edits: []edit{
+	{name: "a worker acknowledges what it has done, although the answer is lost", seed: 60, edits: []edit{
 		{workerOf + "lasting.go", "	if answer.Subject == \"\" {\n", "	if answer.Subject == \"\" || true {\n"},
 		{workerOf + "lasting.go", "	if !is || now.Sub(t.done) > lastedFor {\n", "	if !is {\n"},
 	}},

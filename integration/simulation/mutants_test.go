@@ -113,7 +113,7 @@ var mutants = []mutant{
 	{name: "an orchestrator with another database joins", seed: 8, edits: []edit{
 		{systemOf + "identity.go", "	case e.System != d.ID:\n", "	case false:\n"},
 	}},
-	{name: "what was stored after a deadline is taken before it", seed: 16, edits: []edit{
+	{name: "what was stored after a deadline is taken before it", seed: 11, edits: []edit{
 		{roundOf + "inbox.go", "		case !d.Moment.IsZero() && !in.fireDue(d.Moment):\n", "		case false:\n"},
 	}},
 	{name: "a watermark does not wait for what the receiver before has left",
