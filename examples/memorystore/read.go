@@ -25,7 +25,8 @@ func (s reader) Within(bytes int) history.BoundedReader {
 	return reader{&bounded}
 }
 
-// page is as many items as a page may have. It ends with the one that reaches the bound in bytes.
+// page returns the first items, at most limit of them. None comes after the one with which their
+// sizes reach the bound in bytes.
 func page[T any](s *session, items []T, limit int, size func(T) int) []T {
 	total := 0
 	for n, item := range items {

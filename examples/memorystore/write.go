@@ -67,7 +67,7 @@ func (s writer) Commit(ctx context.Context, batch history.Batch) (history.Result
 	})
 }
 
-// judge is the fence: it compares the version that a turn expects with the one that is there.
+// judge decides whether a turn may be stored: its instance must have the version that it expects.
 func (t *tables) judge(turn *round.Turn) history.Outcome {
 	in, parent := t.instances[turn.Instance], turn.Row.Parent
 	var is round.RowVersion // of an instance that does not exist, and of a tombstone

@@ -38,7 +38,7 @@ type Schedules interface {
 var (
 	// ErrNoSchedule says that there is no schedule of an id.
 	ErrNoSchedule = errors.New("there is no such schedule")
-	// ErrScheduleChanged says that a schedule has another revision than the one that was expected.
+	// ErrScheduleChanged says that a schedule has another revision than the caller expects.
 	ErrScheduleChanged = errors.New("the schedule was changed meanwhile")
 )
 
