@@ -327,6 +327,39 @@ func workAlerts() []alert {
 			fine: took(telemetry.MetricTimerLateness, "", 4),
 		},
 		{
+			name: "RondoSchedulesLate", hold: 10 * time.Minute,
+			expr:        calmly.quantile(0.99, telemetry.MetricScheduleDelay, by{space}) + " > 5",
+			summary:     "one of 100 runs of schedules is started more than {{ $value | humanizeDuration }} late",
+			description: "An orchestrator starts the runs of schedules in transactions of the database.",
+			means:       "The database is slow, or orchestrators are behind.",
+			because: "Runs are started within milliseconds of their times, or after two seconds if the " +
+				"orchestrator that looks first has died.",
+			look: []string{"orchestrations: How late runs are started",
+				"storage-and-broker: Operations of the database"},
+			do: []string{"If timers are late, too, see RondoTimersLate.",
+				"If operations of the database take long, see RondoPoolExhausted and the database itself.",
+				"If many schedules are due at the same second, give them a jitter (`--jitter`)."},
+			bad:  took(telemetry.MetricScheduleDelay, "", 20),
+			fine: took(telemetry.MetricScheduleDelay, "", 4),
+		},
+		{
+			name: "RondoSchedulesMissed", hold: 0,
+			expr:        quickly.happened(telemetry.MetricScheduleMissed, by{space}) + " > 0",
+			summary:     "{{ printf \"%.0f\" $value }} runs of schedules were not started, and will not be",
+			description: "No orchestrator looked at a schedule for longer than its catch-up time (`--catch-up`).",
+			means: "All orchestrators were away, or could not reach the database or NATS, or all of them " +
+				"refused to decide because of their clocks.",
+			because: "It is 0 unless something was away for longer than a catch-up time. A paused schedule " +
+				"misses nothing.",
+			look: []string{"orchestrations: Runs of schedules"},
+			do: []string{"The log has a line `runs of a schedule were missed` for each schedule: it names the " +
+				"schedule, how many, and the last one.",
+				"Start them with `rondo schedules backfill ID FROM TO` if they are still wanted.",
+				"If such absences are normal, give the schedule a longer `--catch-up`."},
+			bad:  []string{once(telemetry.MetricScheduleMissed, "")},
+			fine: []string{counter(telemetry.MetricScheduleMissed, "", "7x60")},
+		},
+		{
 			name: "RondoClockWrong", critical: true, hold: time.Minute,
 			expr: "abs(" + name(telemetry.MetricClockAhead) + ") > 5",
 			summary: "the clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} off that of " +
