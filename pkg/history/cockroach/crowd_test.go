@@ -74,7 +74,8 @@ func newCrowd(t *testing.T) *crowd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.conn.Close(context.Background()) })
-	for _, table := range []string{"instances", "history", "executions", "values", "attributes", "outbox", "marks"} {
+	for _, table := range []string{"instances", "history", "executions", "values", "attributes", "outbox", "marks",
+		"schedules"} {
 		w.exec("ALTER TABLE rondo_" + table + " SET (autovacuum_enabled = off)") // it makes statistics
 	}
 	// its schema makes PostgreSQL forget all plans
@@ -175,6 +176,10 @@ func (w *crowd) fill() {
 		"generate_series(1, $2::INT8) i"
 	w.exec(entries, history.OutboxID(crowdNow, 0), 20_000) // none of them is due
 	w.exec(entries, history.OutboxID(crowdNow.Add(-2*time.Minute), 0), 1000)
+	w.exec(`INSERT INTO rondo_schedules (version, token, wake_at, changed_at, id, data)
+		SELECT i, i, CASE WHEN i % 2 = 0 THEN $1::TIMESTAMPTZ + (i - 100) * INTERVAL '1 minute' END, $1::TIMESTAMPTZ,
+			'schedule-' || lpad(i::TEXT, 6, '0'), convert_to(repeat('x', 200), 'UTF8')
+		FROM generate_series(1, 20000) i`, crowdNow)
 }
 
 // again makes statistics, and undoes what the first half has swept.

@@ -125,7 +125,7 @@ func (x *explainer) look(ctx context.Context, conn *pgx.Conn, sql string, args [
 				x.t.Fatalf("parameter %d: %v:\n%s", i+1, err, sql)
 			}
 		}
-		text, err := conn.TypeMap().Encode(prepared.ParamOIDs[i], pgtype.TextFormatCode, arg, nil)
+		text, err := conn.TypeMap().Encode(prepared.ParamOIDs[i], pgtype.TextFormatCode, arg, []byte{})
 		if err != nil {
 			x.t.Fatalf("parameter %d: %v:\n%s", i+1, err, sql)
 		}

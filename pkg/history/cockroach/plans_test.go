@@ -110,7 +110,7 @@ func (c planCase) check(t *testing.T, all []*seen) {
 
 // ---- What the store does.
 
-var planCases = slices.Concat(commitCases, readCases, listCases, removeCases)
+var planCases = slices.Concat(commitCases, readCases, listCases, removeCases, scheduleCases)
 
 var commitCases = []planCase{
 	{name: "commit 1", rows: 50, indexes: "outbox_pkey; instances_pkey",
