@@ -39,9 +39,11 @@ type instances struct {
 	prefix string // of their ids
 	began  time.Time
 	n      int // how many were started
-	most   int // the highest number
-	names  []string
-	chunks [][]instance
+	// how many schedules have started, which are not here
+	scheduled int
+	most      int // the highest number
+	names     []string
+	chunks    [][]instance
 }
 
 const chunk = 4096

@@ -52,4 +52,6 @@ var workloads = []workload{
 	{name: "W10", about: "half of what the machine can do, for long: activities, steps, timers and events",
 		unit: "orchestrations", variants: []variant{{name: "steady", run: steady}}},
 	{name: "W11", about: "queues over HTTP: push, pop with a lock, acknowledge", unit: "items", variants: queueing()},
+	{name: "W12", about: "1,000 schedules, and 50 that start a run every other second", unit: "runs",
+		variants: []variant{{name: "idle", run: schedules}}},
 }
