@@ -275,7 +275,7 @@ var internalIntervals = map[string][]string{
 		"nats.lookAgain", "nats.mendEvery", "nats.mendAfter", "orchestrator.compareAgain", "orchestrator.loadAgain",
 		"schedules.againAfter",
 		"orchestrator.receiveAgain", "ownership.receiveAgain", "report.lookAgain", "sqlite.firstPause",
-		"sqlite.lastPause", "client.publishAgain", "client.probeAgain",
+		"sqlite.lastPause", "client.publishAgain", "client.longestDelay", "client.probeAgain",
 	},
 	"how often a process looks": {
 		"app.filesEvery", "app.readyEvery", "identity.warnEvery", "nats.warnEvery", "outbox.RefusedEvery",

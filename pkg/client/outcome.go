@@ -156,8 +156,8 @@ func passing(err error) error {
 // ---- Receipts.
 
 // publishAgain is the delay before an unconfirmed message is published again: longer than the
-// deduplication window of the broker.
-const publishAgain = 6 * time.Second
+// deduplication window of the broker. For a start, it doubles each time, up to a minute.
+const publishAgain, longestDelay = 6 * time.Second, time.Minute
 
 // Deliver implements [orchestration.Client].
 func (c *Client) Deliver(ctx context.Context, m events.Message) (orchestration.Receipt, error) {
@@ -183,6 +183,7 @@ type delivering struct {
 	begins    *events.Start // nil: it is no start
 	receipt   orchestration.Receipt
 	published time.Time
+	delay     time.Duration // before the next publication of a start
 }
 
 func (d *delivering) look(ctx context.Context, heard []query.Notification, ask bool) (bool, error) {
@@ -202,7 +203,7 @@ func (d *delivering) look(ctx context.Context, heard []query.Notification, ask b
 		if err := d.c.broker.Publish(ctx, d.wire); err != nil {
 			return false, passing(err)
 		}
-		d.published = time.Now()
+		d.published, d.delay = time.Now(), publishAgain
 		return false, nil
 	}
 	if d.begins == nil {
@@ -216,7 +217,7 @@ func (d *delivering) findStart(ctx context.Context) (bool, error) {
 	info, err := d.c.data.reader().Instance(ctx, d.instance)
 	switch {
 	case errors.Is(err, history.ErrNoInstance):
-		return false, nil
+		return false, d.publishLost(ctx)
 	case err != nil:
 		return false, err
 	case d.counts(info.StartMessage) && d.taken:
@@ -228,4 +229,26 @@ func (d *delivering) findStart(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	return false, d.find(ctx, info)
+}
+
+// publishLost publishes a start that NATS has lost: there is no instance, and none of its starts
+// waits. If an orchestrator has just taken the start, the second one changes nothing.
+func (d *delivering) publishLost(ctx context.Context) error {
+	if time.Since(d.published) < d.delay {
+		return nil
+	}
+	for start, err := range d.c.Instances().Pending(ctx, PendingFilter{Instance: d.instance}) {
+		if err != nil {
+			return passing(err)
+		}
+		if start.Instance == d.instance {
+			d.published = time.Now() // look again later
+			return nil
+		}
+	}
+	if err := d.c.broker.Publish(ctx, d.wire); err != nil {
+		return passing(err)
+	}
+	d.published, d.delay = time.Now(), min(2*d.delay, longestDelay)
+	return nil
 }

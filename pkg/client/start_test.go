@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -292,6 +295,8 @@ func TestWhatIsRefused(t *testing.T) {
 	for what, err := range map[string]error{
 		"RejectExisting cannot wait": startErr(c.Start(ctx, "echo", nil, orchestration.RejectExisting(),
 			orchestration.Delay(time.Hour))),
+		"Durable cannot wait": startErr(c.Start(ctx, "echo", nil, orchestration.Durable(),
+			orchestration.Delay(time.Hour))),
 		"delay of a start":   startErr(c.Start(ctx, "echo", nil, orchestration.Delay(events.MaxDelay+1))),
 		"orchestration name": startErr(c.Start(ctx, "", nil)),
 		"mailbox name": startErr(c.Start(ctx, "echo", nil,
@@ -420,6 +425,53 @@ func TestEarlyEventsAreKept(t *testing.T) {
 	if out, err := x.Wait(ctx); string(out.Output) != `"0ab"` || err != nil {
 		t.Errorf("got %s, %v", out.Output, err)
 	}
+}
+
+// TestDurableStart: a durable start returns when the database has the instance. NATS loses the
+// start before an orchestrator takes it, so the client publishes it again. A start that waits is
+// not published again.
+func TestDurableStart(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{}.AskEvery(500*time.Millisecond, 500*time.Millisecond))
+	ctx := soon(t)
+	nc, err := nats.Connect("", nats.InProcessServer(s), nats.Timeout(time.Minute))
+	must(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
+	must(t, err)
+	inbox, err := js.Stream(ctx, "RONDO")
+	must(t, err)
+	s.deaf.Store(true)
+	started := make(chan error)
+	go func() {
+		_, err := echo.Start(ctx, c, "a", orchestration.ID("x"), orchestration.Durable())
+		started <- err
+	}()
+	pending := func() (n int) {
+		for start, err := range c.Instances().Pending(ctx, client.PendingFilter{Instance: "x"}) {
+			must(t, err)
+			if start.Instance == "x" {
+				n++
+			}
+		}
+		return n
+	}
+	waitUntil(t, func() bool { return pending() == 1 })
+	looked := s.asked.Load()
+	waitUntil(t, func() bool { return s.asked.Load() > looked+16 }) // two a second, for over 6 s
+	if n := pending(); n != 1 {
+		t.Errorf("%d starts wait", n)
+	}
+	must(t, inbox.Purge(ctx))
+	waitUntil(t, func() bool { return pending() == 1 })
+	s.deaf.Store(false)
+	must(t, <-started)
+	if _, err := s.store.Instance(ctx, "x"); err != nil {
+		t.Errorf("after a durable start: %v", err)
+	}
+	_, err = echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.Durable())
+	must(t, err) // it is there already
 }
 
 // TestReceiptThatIsLost: the message is published again, and history knows that it was taken.

@@ -76,6 +76,7 @@ type startOptions struct {
 	reject        bool
 	ignoreUnknown bool
 	receipt       *Receipt
+	durable       bool
 	err           error
 }
 
@@ -100,8 +101,11 @@ func (o *startOptions) check(name string, input codec.Payload, now time.Time) er
 		errs = append(errs, e)
 	}
 	if o.decided() && (o.delay > 0 || !o.at.IsZero()) {
-		option := "RejectExisting"
-		if !o.reject {
+		option := "Durable"
+		switch {
+		case o.reject:
+			option = "RejectExisting"
+		case o.receipt != nil:
 			option = "ReceiptTo"
 		}
 		errs = append(errs, fmt.Errorf("%s cannot wait for a start that is delayed; leave out one of them", option))
@@ -111,7 +115,7 @@ func (o *startOptions) check(name string, input codec.Payload, now time.Time) er
 
 // decided reports whether the start returns when an orchestrator has decided it, and not when it is
 // stored.
-func (o *startOptions) decided() bool { return o.reject || o.receipt != nil }
+func (o *startOptions) decided() bool { return o.reject || o.receipt != nil || o.durable }
 
 // onConflict is what the start says of an instance that is there already.
 func (o *startOptions) onConflict() events.StartConflict {
@@ -174,6 +178,16 @@ func ReceiptTo(r *Receipt) StartOption { return receiptOption{r} }
 type receiptOption struct{ to *Receipt }
 
 func (r receiptOption) start(o *startOptions) { o.receipt = r.to }
+
+// Durable has the start wait until the instance is in the database, and publishes it again if NATS
+// loses it before that. Without it, a start returns when NATS has stored it. An orchestrator that
+// has the code must be running, so give the context a deadline. After an error, start again with
+// the same [ID].
+func Durable() StartOption { return durableOption{} }
+
+type durableOption struct{}
+
+func (durableOption) start(o *startOptions) { o.durable = true }
 
 // RequestID makes the start the same start when it is sent again. Without [ID], it is the id of the
 // instance, too.
