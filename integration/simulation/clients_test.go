@@ -221,6 +221,7 @@ func (w *world) committed(r *road, b history.Batch, result history.Result) {
 			}
 		}
 		w.stands[d.Turn.Instance] = s
+		w.notesRun(d.Turn.Instance, s.ended)
 	}
 }
 

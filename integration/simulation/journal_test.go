@@ -151,6 +151,7 @@ func (l lineOf) Publish(ctx context.Context, messages ...events.Wire) error {
 			r.flying[m.Subject]++
 		}
 		if !m.Purge {
+			r.w.publishes(r, m)
 			r.w.sees(m.Subject)
 		}
 	}

@@ -23,6 +23,11 @@ func (w *world) left() string {
 			return j.id + " has not ended"
 		}
 	}
+	for _, p := range w.plans {
+		if left := w.leftOf(p); left != "" {
+			return left
+		}
+	}
 	for _, h := range w.hosts {
 		if r, _, _ := h.now(); r != nil && !r.isBack() {
 			return r.name + " stands still"
@@ -68,7 +73,8 @@ func (w *world) verdict() (faults []string) {
 		}
 		bad("a dead letter: %s %v", d.Subject, d.Header)
 	}
-	steered := make(map[string]events.How)
+	faults = append(faults, w.judgePlans()...)
+	steered := w.endsOf()
 	for _, j := range w.jobs {
 		if j.steers == events.Cancel || j.steers == events.Terminate {
 			tree, err := w.store.Tree(w.context, j.id)
@@ -115,6 +121,9 @@ func (w *world) verdict() (faults []string) {
 func (w *world) mayEndEarly(subject string) bool {
 	instance := subject[strings.LastIndexByte(subject, '.')+1:]
 	root, _, isChild := strings.Cut(instance, "~")
+	if isPlanned(instance) {
+		return true // it ends at the moment at which a later run ends it
+	}
 	for _, j := range w.jobs {
 		if j.id == root {
 			if isChild {

@@ -37,8 +37,9 @@ type world struct {
 	store   *sqlite.Store
 	hosts   []*host
 	jobs    []*job
-	undone  string // the work that remained at the end
-	over    bool   // nothing is noted any more
+	plans   []*plan // the schedules
+	undone  string  // the work that remained at the end
+	over    bool    // nothing is noted any more
 	found   []check.Finding
 	finish  context.CancelFunc // of everything
 	context context.Context
@@ -52,6 +53,8 @@ type world struct {
 	stands   map[string]stands
 	said     []check.Acknowledged // the acknowledgements of clients
 	upset    int                  // how often the broker has lost something
+	runs     map[string]lifetime  // of schedules
+	moments  int                  // how many commits of runs there were
 	leapTill [2]atomic.Int64      // until when the clock of an orchestrator is ten years ahead
 	storedIn map[string]upheaval  // in which time the first copy of a message was stored, by id
 	faults   []string             // faults that were seen during the run
@@ -95,7 +98,7 @@ func create(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := &world{t: t, seed: seed, weather: forecast(r), begun: time.Now(), counts: make(map[string]int),
 		storedIn: make(map[string]upheaval),
-		stands:   make(map[string]stands), journal: newJournal(), turns: newTurns()}
+		stands:   make(map[string]stands), runs: make(map[string]lifetime), journal: newJournal(), turns: newTurns()}
 	guests := rand.New(rand.NewPCG(seed, 2))
 	w.weather.company(guests)
 	visitors := rand.New(rand.NewPCG(seed, 3))
@@ -131,6 +134,7 @@ func create(t *testing.T, seed uint64) *world {
 	}
 	w.jobs = append(w.jobs, makeGuests(guests, w.weather)...)
 	w.jobs = append(w.jobs, makePatients(visitors, w.weather)...)
+	w.plans = makePlans(rand.New(rand.NewPCG(seed, 6)), w.begun, &w.weather)
 	return w
 }
 
@@ -148,6 +152,9 @@ func (w *world) run() {
 	all.Go(w.pour)
 	for _, j := range w.jobs {
 		all.Go(func() { w.serve(j) })
+	}
+	for _, p := range w.plans {
+		all.Go(func() { w.follow(p) })
 	}
 	if w.weather.startsOrSends {
 		all.Go(w.callDropIn)

@@ -268,8 +268,9 @@ var packages = map[string]rule{
 	}},
 	"integration/cluster/load": {imports: []string{"pkg/client", "pkg/orchestration",
 		"examples/orders/contract"}},
-	"integration/simulation": {imports: []string{"internal/identity", "services/orchestrator", "services/worker"}},
-	"examples/...":           {imports: []string{"pkg/...", "examples/..."}},
+	"integration/simulation": {imports: []string{"internal/identity", "internal/query", "internal/schedule",
+		"services/orchestrator", "services/worker"}},
+	"examples/...": {imports: []string{"pkg/...", "examples/..."}},
 }
 
 // outside is the part of the standard library that pure packages leave alone, each with what is
