@@ -5,9 +5,11 @@
 // break; clocks differ; the broker forgets messages that it had acknowledged, or everything.
 //
 //	a seed ──► the work (work_test.go), the clients (clients_test.go, guests_test.go),
+//	       the schedules of half of the worlds (schedules_test.go),
 //	       what goes wrong (weather_test.go)
 //	       ──► a world that runs until all work has ended (world_test.go)
 //	       ──► a verdict: every result is right, every history in order, nothing is left (verdict_test.go),
+//	       each occurrence of a schedule has its run (schedules_verdict_test.go),
 //	       no activity was executed twice without a reason,
 //	           and every path was taken in some world (journal_test.go)
 //
@@ -26,8 +28,9 @@
 //
 // testdata/seeds.txt has seeds that failed once. TestFormerSeeds and TestSeedsRepeat play them.
 //
-// mutants_test.go and mutants_delivery_test.go have mistakes that are planted into the code of the
-// product, and show that the simulation finds each of them.
+// mutants_test.go, mutants_delivery_test.go, mutants_receipts_test.go and mutants_schedules_test.go
+// have mistakes that are planted into the code of the product, and show that the simulation finds
+// each of them.
 //
 //	make sim                 # a fixed set of seeds, then fresh ones for two minutes
 //	make sim SEED=7 N=1      # one of them again, with its log

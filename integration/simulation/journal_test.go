@@ -221,6 +221,10 @@ func unreached(counts map[string]int) (never []string) {
 		"floods", "id used again", "instance deleted", "letter said again", "odd headers",
 		"continued as new with unread letters",
 		"away", "leap", "intruder refused", "messages in time", "messages taken after a timer",
+		// schedules
+		"schedule triggered", "schedule backfilled", "schedule resumed", "two change a schedule",
+		"a stand-in looks at a schedule", "change of a schedule unanswered", "start of a run sent again",
+		"run skipped", "run buffered", "run cancelled", "run terminated", "run caught up", "run missed",
 	} {
 		if counts[what] == 0 {
 			never = append(never, what)

@@ -238,8 +238,8 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := slices.Concat(mutants, mutantsOfDelivery, receiptMutants)
-	if len(all) < 63 {
+	all := slices.Concat(mutants, mutantsOfDelivery, receiptMutants, scheduleMutants)
+	if len(all) < 83 {
 		t.Errorf("there are %d mistakes", len(all))
 	}
 	planted := func(i int) bool { return *plant || testing.Short() && i%quickly == 0 }

@@ -56,14 +56,16 @@ type beat struct {
 
 // A revision is one state of a row.
 type revision struct {
-	at     time.Time
-	by     string
-	ahead  time.Duration // by which the clock of that process is ahead
-	row    history.Schedule
-	before *schedule.State // nil for the first
-	is     *schedule.State
-	starts []events.Message
-	ends   map[string]events.How
+	at    time.Time
+	by    string
+	ahead time.Duration // by which the clock of that process is ahead
+	row   history.Schedule
+	// expected is the version before; 0: there was none.
+	expected int64
+	before   *schedule.State // nil for the first
+	is       *schedule.State
+	starts   []events.Message
+	ends     map[string]events.How
 }
 
 // lifetime is the time of a run, as commits show it.
@@ -83,8 +85,13 @@ func makePlans(r *rand.Rand, begun time.Time, sky *weather) (plans []*plan) {
 		return nil
 	}
 	if r.IntN(3) == 0 {
-		sky.disasters = append(sky.disasters, disaster{duration(r, time.Second, sky.lasts), "away", 0,
-			10*time.Second + duration(r, 0, 80*time.Second)})
+		away := disaster{duration(r, time.Second, sky.lasts), "away", 0,
+			10*time.Second + duration(r, 0, 80*time.Second)}
+		if slices.ContainsFunc(sky.disasters, func(d disaster) bool { return d.what == "partitions" }) {
+			// After a minute, messages in a new partition do not wait for a start in an old one.
+			away.by = min(away.by, 40*time.Second)
+		}
+		sky.disasters = append(sky.disasters, away)
 	}
 	for i := range 1 + r.IntN(3) {
 		plans = append(plans, makePlan(r, i, begun, *sky))
@@ -147,7 +154,8 @@ func makePlan(r *rand.Rand, i int, begun time.Time, sky weather) *plan {
 	if r.IntN(4) == 0 {
 		from := within()
 		change(from, "pause", query.ScheduleChange{Pause: true, Note: "as it was drawn"})
-		change(from+duration(r, time.Second, 20*time.Second), "resume", query.ScheduleChange{Resume: true})
+		lasts := 5*time.Second + time.Duration(r.Int64N(int64(25*time.Second)))
+		change(from+lasts, "resume", query.ScheduleChange{Resume: true})
 	}
 	if r.IntN(4) == 0 && p.spec.Start.IsZero() && !p.beat.hour { // of the time before there was a schedule
 		b := query.Backfill{From: begun.Add(-time.Duration(every*(2+r.IntN(2))) * time.Second),
@@ -276,7 +284,7 @@ func (w *world) rescheduled(r *road, c history.ScheduleChange) {
 		w.fault(fmt.Sprintf("%s has stored a schedule that cannot be read: %v", r.name, err))
 		return
 	}
-	x := revision{at: time.Now(), by: r.name, ahead: w.ahead(r), row: c.Schedule, is: is,
+	x := revision{at: time.Now(), by: r.name, ahead: w.ahead(r), row: c.Schedule, expected: c.Expected, is: is,
 		ends: make(map[string]events.How)}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -167,7 +167,10 @@ func (v *planVerdict) moment(instance string) time.Time {
 func (v *planVerdict) revision(i int) {
 	x := v.p.rows[i]
 	now := x.at.Add(x.ahead) // or a moment later than the decision
-	fresh := 0
+	if i > 1 && x.expected != v.p.rows[i-1].expected+1 {
+		v.bad("a change expects version %d, and the one before %d", x.expected, v.p.rows[i-1].expected)
+	}
+	var fresh []string // the instances that it starts
 	for _, m := range x.starts {
 		life := v.w.runs[m.Instance]
 		switch _, began := v.began[m.Instance]; {
@@ -181,7 +184,7 @@ func (v *planVerdict) revision(i int) {
 		case !began:
 			v.began[m.Instance] = i
 		}
-		fresh++
+		fresh = append(fresh, m.Instance)
 		v.messages[m.ID] = true
 		at := v.moment(m.Instance)
 		buffered := x.before != nil && slices.ContainsFunc(x.before.Buffered, func(b schedule.Pending) bool {
@@ -199,11 +202,11 @@ func (v *planVerdict) revision(i int) {
 	if x.before == nil {
 		return
 	}
-	v.told(x)
+	v.told(x, fresh)
 	if missed := x.is.Missed - x.before.Missed; missed > 0 {
 		var late int64
 		for _, at := range v.due {
-			old := at.Before(now.Add(-time.Duration(v.catchUp())))
+			old := at.Before(now.Add(-v.catchUp()))
 			if old && at.After(x.before.Cursor.At) && !at.After(x.is.Cursor.At) {
 				late++
 			}
@@ -212,18 +215,23 @@ func (v *planVerdict) revision(i int) {
 			v.bad("%d occurrences are missed, and %d of them were late, at %v", missed, late, now)
 		}
 	}
-	if v.p.spec.Overlap == schedule.Skip && x.is.Skipped > x.before.Skipped && fresh == 0 {
+	if v.p.spec.Overlap == schedule.Skip && x.is.Skipped > x.before.Skipped && len(fresh) == 0 {
 		if !v.someRunBefore(i, x.at.Add(-lookTakes)) {
 			v.bad("an occurrence is skipped at %v, and no run is there", now)
 		}
 	}
-	if v.p.spec.Overlap == schedule.BufferOne && len(x.is.Buffered) > 1 {
+	held := make(map[bool]int) // during a pause, a trigger does not wait for the occurrences of the schedule
+	for _, b := range x.is.Buffered {
+		held[b.Reason == schedule.Triggered]++
+	}
+	if v.p.spec.Overlap == schedule.BufferOne && (held[false] > 1 || held[true] > 1) {
 		v.bad("%d occurrences are buffered", len(x.is.Buffered))
 	}
 }
 
+// catchUp is how late an occurrence may be.
 func (v *planVerdict) catchUp() time.Duration {
-	return cmp.Or(time.Duration(v.p.spec.CatchUp), 24*time.Hour)
+	return cmp.Or(time.Duration(v.p.spec.CatchUp), 24*time.Hour) + time.Duration(v.p.spec.Jitter)
 }
 
 // resumed is the revision that ends the pause; that of the end if there is none.
@@ -250,7 +258,7 @@ func (v *planVerdict) someRunBefore(i int, at time.Time) bool {
 
 // told judges what ends other runs: each run that was seen is told to end when a later one starts,
 // or waits.
-func (v *planVerdict) told(x revision) {
+func (v *planVerdict) told(x revision, fresh []string) {
 	for instance, how := range x.ends {
 		policy := v.p.spec.Overlap
 		right := policy == schedule.CancelOther && how == events.Cancel ||
@@ -269,16 +277,15 @@ func (v *planVerdict) told(x revision) {
 			return b.Overlap == schedule.CancelOther && isNew(b.Nominal, x.before.Buffered)
 		})
 	case schedule.TerminateOther:
-		ends = slices.ContainsFunc(x.starts, func(m events.Message) bool { return v.kind(m.Instance) != "backfill" })
+		ends = slices.ContainsFunc(fresh, func(instance string) bool { return v.kind(instance) != "backfill" })
 	default:
 	}
 	if !ends {
 		return
 	}
 	for _, r := range x.before.Runs {
-		started := slices.ContainsFunc(x.starts, func(m events.Message) bool { return m.Instance == r.Instance })
 		is := slices.IndexFunc(x.is.Runs, func(n schedule.Run) bool { return n.Instance == r.Instance })
-		if !r.Seen || r.Ended || started || is < 0 || x.is.Runs[is].Ended {
+		if !r.Seen || r.Ended || is < 0 || x.is.Runs[is].Ended {
 			continue
 		}
 		told := slices.ContainsFunc(v.p.rows, func(y revision) bool {
