@@ -116,3 +116,20 @@ func TestDoctorTellsWhoSharesAnAccount(t *testing.T) {
 		})
 	}
 }
+
+// TestSchedulesNeedNoStream: a client in an account of its own sees no streams. It asks the
+// orchestrators for schedules, as for instances.
+func TestSchedulesNeedNoStream(t *testing.T) {
+	t.Parallel()
+	server := natstest.StartWith(t,
+		embedded.Options{Config: filepath.Join("..", "..", "deploy", "nats", "accounts.conf")})
+	natstest.Connect(t, server, natsbroker.Config{Login: natsbroker.Login{User: "shop-setup", Password: "shop-setup"}})
+	d := &deployed{t: t, where: []string{"--nats", server.URL(), "--nats-user", "shop-client", "--nats-password",
+		"shop-client", "--nats-inbox-prefix", "_INBOX_client"}}
+	for _, args := range [][]string{{"list"}, {"schedules"}, {"schedules", "show", "nightly"}} {
+		code, text := d.say(args...)
+		if code != unavailable || !strings.Contains(text, "no orchestrator answers with the prefix") {
+			t.Errorf("%v exits with %d:\n%s", args, code, text)
+		}
+	}
+}

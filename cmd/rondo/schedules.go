@@ -48,7 +48,7 @@ func (c scheduleCommands) schedules() *cobra.Command {
 }
 
 func (c scheduleCommands) listSchedules(cmd *cobra.Command) error {
-	return c.seeing(cmd, patience, func(ctx context.Context) error {
+	return c.connected(cmd, patience, func(ctx context.Context) error {
 		all, err := client.Collect(c.client.Schedules().All(ctx))
 		if err != nil {
 			return err
@@ -185,7 +185,7 @@ func (c scheduleCommands) showSchedule() *cobra.Command {
 	return &cobra.Command{
 		Use: "show SCHEDULE", Short: "Show a schedule and its next start times", Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.seeing(cmd, patience, func(ctx context.Context) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
 				s, err := c.client.Schedules().Get(ctx, args[0])
 				if err != nil {
 					return err
@@ -320,7 +320,7 @@ While an instance that was started before runs, "skip" starts nothing, "buffer_o
 		if fresh {
 			options = append(options, client.OnlyNew())
 		}
-		return c.seeing(cmd, patience, func(ctx context.Context) error {
+		return c.connected(cmd, patience, func(ctx context.Context) error {
 			if _, err := c.client.Schedules().Put(ctx, s, options...); err != nil {
 				return err
 			}
@@ -353,7 +353,7 @@ func (c scheduleCommands) changeSchedule(name, short, said string,
 	return &cobra.Command{
 		Use: name + " SCHEDULE", Short: short, Args: exactly("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.seeing(cmd, patience, func(ctx context.Context) error {
+			return c.connected(cmd, patience, func(ctx context.Context) error {
 				if err := do(c.client.Schedules(), ctx, args[0]); err != nil {
 					return err
 				}
@@ -399,7 +399,7 @@ func (c scheduleCommands) backfillSchedule() *cobra.Command {
 				return misuse("%s %q: want a time like 2027-01-31T06:00:00Z", name, args[1+i])
 			}
 		}
-		return c.seeing(cmd, patience, func(ctx context.Context) error {
+		return c.connected(cmd, patience, func(ctx context.Context) error {
 			err := c.client.Schedules().Backfill(ctx, args[0], times[0], times[1], client.Overlap(overlap))
 			if err != nil {
 				return err

@@ -64,7 +64,7 @@ var receiptMutants = []mutant{
 		{outboxOf + "send.go", "	waits, never := refused.Misconfigured()\n",
 			"	waits, never := (*broker.Refused)(nil), refused\n"},
 	}},
-	{name: "a result that a setting prevents is a failure", seed: 26, edits: []edit{
+	{name: "a result that a setting prevents is a failure", seed: 66, edits: []edit{
 		{"services/worker/complete.go", "errors.Is(reason, broker.ErrMisconfigured) && !x.goes:",
 			"false && errors.Is(reason, broker.ErrMisconfigured) && !x.goes:"},
 	}},
