@@ -302,8 +302,8 @@ func (r *road) pass(ctx context.Context, what string, toStore bool) (f fate, err
 }
 
 // dieSoon lets the process die after something: it happens, and then there is just time for what
-// needs no waiting. The name of its turn has what it was, because a process may die of two things of
-// one moment.
+// needs no waiting. The name of its turn has what it was, because a process may die of two things
+// of one moment.
 func (r *road) dieSoon(what string) {
 	time.AfterFunc(time.Nanosecond, func() {
 		r.w.turns.list(r.name, "dies after: "+what, func() { r.die("after: " + what) })

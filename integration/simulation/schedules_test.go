@@ -39,11 +39,10 @@ type plan struct {
 
 // A request is sent until it is answered.
 type request struct {
-	at             time.Duration
-	what, method   string
-	question       query.Question
-	from, to       time.Time // of a backfill
-	noted, decided bool
+	at           time.Duration
+	what, method string
+	question     query.Question
+	from, to     time.Time // of a backfill
 }
 
 // A beat is the pattern of a plan: each few seconds, or some seconds of each minute.
