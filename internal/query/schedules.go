@@ -78,7 +78,8 @@ type ScheduleRun struct {
 	StartedAt time.Time `json:"started_at"`
 	// Reason says why it was started: schedule, catch-up, trigger or backfill.
 	Reason string `json:"reason"`
-	// Status is that of its instance; "pending" before there is one, and "deleted" afterwards.
+	// Status is that of its instance; "pending" before there is one, and "deleted" afterwards;
+	// "id_in_use" if another start has begun that instance.
 	Status string `json:"status"`
 }
 

@@ -27,10 +27,12 @@ const (
 	Ended
 	// Gone is an instance that was deleted.
 	Gone
+	// Other is an instance that another start has begun.
+	Other
 )
 
 // Effect is a part of a decision: [Start], [Cancel] and [Terminate] are messages to send, [Missed],
-// [Skipped] and [Invalid] are for logs and metrics.
+// [Skipped], [Occupied] and [Invalid] are for logs and metrics.
 type Effect interface{ effect() }
 
 type (
@@ -51,6 +53,8 @@ type (
 		Occurrence Occurrence
 		Why        string
 	}
+	// Occupied is a run that did not begin: another start has begun the instance of its id.
+	Occupied struct{ Run Run }
 	// Invalid says that the specification cannot be read here, such as without its time zone.
 	Invalid struct{ Err error }
 )
@@ -60,7 +64,11 @@ func (Cancel) effect()    {}
 func (Terminate) effect() {}
 func (Missed) effect()    {}
 func (Skipped) effect()   {}
+func (Occupied) effect()  {}
 func (Invalid) effect()   {}
+
+// StatusOccupied is the status of a run that did not begin, because its id was in use.
+const StatusOccupied = "id_in_use"
 
 // Why an occurrence is skipped.
 const (
@@ -283,6 +291,9 @@ func (d *step) observe() {
 			r.Seen, r.Ended, r.Status = true, true, status.Word
 		case Gone:
 			r.Seen, r.Ended, r.Status = true, true, "deleted"
+		case Other:
+			r.Seen, r.Ended, r.Status = true, true, StatusOccupied
+			d.add(Occupied{*r})
 		case None:
 			if r.Seen {
 				r.Ended, r.Status = true, "deleted"

@@ -101,7 +101,8 @@ type ScheduleRun struct {
 	StartedAt time.Time `json:"started_at"`
 	// Reason says why: "schedule", "catch-up", "trigger" or "backfill".
 	Reason string `json:"reason"`
-	// Status is the status of the instance, "pending" before there is one, or "deleted".
+	// Status is the status of the instance, "pending" before there is one, or "deleted". It is
+	// "id_in_use" if another start has begun the instance of this id: then the run did not begin.
 	Status string `json:"status"`
 }
 

@@ -81,7 +81,7 @@ func (m *Manager) Get(ctx context.Context, id string) (query.Schedule, error) {
 	for _, r := range state.Runs {
 		ids = append(ids, r.Instance)
 	}
-	is, err := m.statuses(ctx, ids)
+	is, err := m.statuses(ctx, state, ids)
 	if err != nil {
 		return query.Schedule{}, err
 	}
@@ -89,6 +89,8 @@ func (m *Manager) Get(ctx context.Context, id string) (query.Schedule, error) {
 		run := query.ScheduleRun{Instance: r.Instance, Nominal: r.Nominal, At: r.At, StartedAt: r.StartedAt,
 			Reason: string(r.Reason), Status: "pending"}
 		switch x := is[r.Instance]; {
+		case r.Status == schedule.StatusOccupied:
+			run.Status = r.Status
 		case x.Word != "":
 			run.Status = x.Word
 		case r.Ended && r.Status != "":

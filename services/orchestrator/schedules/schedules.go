@@ -282,7 +282,7 @@ func (m *Manager) lookAt(ctx context.Context, now time.Time, row history.Schedul
 		})
 		return nil
 	}
-	is, err := m.statuses(ctx, state.Asks(now))
+	is, err := m.statuses(ctx, state, state.Asks(now))
 	if err != nil {
 		return fmt.Errorf("schedule %s: read the statuses of its runs: %w", row.ID, err)
 	}
@@ -382,6 +382,9 @@ func (m *Manager) record(state *schedule.State, now time.Time, effects []schedul
 		case schedule.Skipped:
 			m.config.Metrics.Skipped(1)
 			m.log.Debug("run of a schedule skipped", "schedule", id, "detail", e.Occurrence.Nominal, "reason", e.Why)
+		case schedule.Occupied:
+			m.log.Warn("run of a schedule did not begin: another start has begun the instance of its id", "schedule",
+				id, "instance", e.Run.Instance)
 		case schedule.Invalid:
 			m.log.Error("schedule starts nothing: its times cannot be read here", "schedule", id, "error", e.Err)
 		default: // it is a message that ends a run
@@ -392,8 +395,16 @@ func (m *Manager) record(state *schedule.State, now time.Time, effects []schedul
 // maxPage bounds the bytes of the instances that are read at once; only their statuses are kept.
 const maxPage = 1 << 20
 
-// statuses reads how runs stand.
-func (m *Manager) statuses(ctx context.Context, ids []string) (map[string]schedule.Status, error) {
+// statuses reads how runs stand. The instance of a run that was not seen yet may be that of another
+// start: a client can choose the same id.
+func (m *Manager) statuses(ctx context.Context, state *schedule.State, ids []string) (map[string]schedule.Status,
+	error) {
+	starts := make(map[string]string) // the messages of runs that were not seen
+	for _, r := range state.Runs {
+		if !r.Seen {
+			starts[r.Instance] = r.Message
+		}
+	}
 	is := make(map[string]schedule.Status, len(ids))
 	if len(ids) == 0 {
 		return is, nil
@@ -408,6 +419,9 @@ func (m *Manager) statuses(ctx context.Context, ids []string) (map[string]schedu
 			is[x.Instance] = schedule.Status{Kind: schedule.Running, Word: string(x.Status)}
 			if x.Status.Ended() {
 				is[x.Instance] = schedule.Status{Kind: schedule.Ended, Word: string(x.Status)}
+			}
+			if start, unseen := starts[x.Instance]; unseen && x.StartMessage != start {
+				is[x.Instance] = schedule.Status{Kind: schedule.Other, Word: schedule.StatusOccupied}
 			}
 		}
 		if page.Cursor = list.Next; page.Cursor == "" {

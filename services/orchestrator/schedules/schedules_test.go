@@ -38,6 +38,7 @@ type world struct {
 	instances map[string]time.Time   // when they end
 	ended     map[string]string      // before that
 	messages  map[string]bool        // that arrived
+	begunBy   map[string]string      // the messages that have begun instances
 	lasts     time.Duration
 	lose      bool  // the broker loses all that is published
 	has       bool  // but it has all starts, which wait
@@ -48,7 +49,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	return &world{t: t, rows: make(map[string]history.Schedule), starts: make(map[string][]time.Time),
-		instances: make(map[string]time.Time), ended: make(map[string]string), messages: make(map[string]bool)}
+		instances: make(map[string]time.Time), ended: make(map[string]string), messages: make(map[string]bool),
+		begunBy: make(map[string]string)}
 }
 
 func (w *world) set(change func()) {
@@ -104,7 +106,7 @@ func (w *world) take(x events.Wire) {
 			w.t.Errorf("%s does not name its schedule: %v", m.Instance, c.Attributes)
 		}
 		if _, ok := w.instances[m.Instance]; !ok {
-			w.instances[m.Instance] = time.Now().Add(w.lasts)
+			w.instances[m.Instance], w.begunBy[m.Instance] = time.Now().Add(w.lasts), m.ID
 		}
 	case *events.Control:
 		if time.Now().Before(w.instances[m.Instance]) {
@@ -172,7 +174,7 @@ func (x instances) List(_ context.Context, f history.Filter, p history.Page) (ou
 		if !ok {
 			continue
 		}
-		is := history.Info{Instance: id, Row: round.Row{Status: round.Running}}
+		is := history.Info{Instance: id, Row: round.Row{Status: round.Running, StartMessage: w.begunBy[id]}}
 		if !ends.After(time.Now()) {
 			is.Status = round.Completed
 		}
@@ -281,6 +283,25 @@ func TestEachTimeOnceAndInTime(t *testing.T) {
 			if d, err := time.Parse(time.RFC3339, strings.TrimPrefix(id, "s@")); err != nil || !at[0].Equal(d) {
 				t.Errorf("%s started at %v", id, at[0])
 			}
+		}
+	})
+}
+
+// TestAnIDInUseIsTold: a client starts an instance with the id of a run before that is due. The run
+// does not begin, and does not hold up the next one.
+func TestAnIDInUseIsTold(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world, m *schedules.Manager) {
+		put(t, m, cron("@hourly", schedule.Skip))
+		const taken = "s@2000-01-01T01:00:00Z"
+		w.set(func() { w.instances[taken], w.begunBy[taken] = time.Now().Add(5*time.Hour), "of a client" })
+		<-time.After(2*time.Hour + time.Minute)
+		w.wantStarts("2000-01-01T01:00:00Z", "2000-01-01T02:00:00Z")
+		s, err := m.Get(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Runs) != 2 || s.Runs[0].Status != "completed" || s.Runs[1].Status != "id_in_use" {
+			t.Errorf("the runs are %+v", s.Runs)
 		}
 	})
 }
