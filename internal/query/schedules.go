@@ -21,6 +21,9 @@ const (
 // MaxScheduleInput bounds the input of a schedule: each change of its state writes it, too.
 const MaxScheduleInput = 512 << 10
 
+// MaxScheduleNote bounds the note about a pause.
+const MaxScheduleNote = 1 << 10
+
 // Schedules stores and changes schedules.
 type Schedules interface {
 	// List returns a page of schedules, by id. They have no Runs.

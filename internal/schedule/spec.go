@@ -78,6 +78,7 @@ const (
 	minCatchUp     = 10 * time.Second
 	maxJitter      = 24 * time.Hour
 	maxCalendars   = 100
+	maxPattern     = 1 << 10 // bytes of a cron, and of a field of a calendar
 	firstYear      = 2000
 	lastYear       = 2199
 )
@@ -117,6 +118,31 @@ func (s Spec) Check(id string) error {
 	case err == nil:
 		if _, ok := p.next(Occurrence{}); !ok {
 			errs = append(errs, s.never())
+			break
+		}
+		for i := range s.Calendars { // each look would search it up to the last year
+			alone := pattern{fields: p.fields[i : i+1], zone: p.zone, utc: p.utc}
+			if _, ok := alone.next(Occurrence{}); !ok {
+				errs = append(errs, fmt.Errorf("calendar %d: no day of the years 2000 to 2199 matches; leave it out",
+					i+1))
+			}
+		}
+	}
+	return errors.Join(append(errs, s.checkSizes())...)
+}
+
+// checkSizes bounds the texts of a specification: each change of the state writes them, too.
+func (s Spec) checkSizes() error {
+	var errs []error
+	check := func(what, text string) {
+		if len(text) > maxPattern {
+			errs = append(errs, events.Limit(what+" (bytes)", int64(len(text)), maxPattern, "use steps and ranges"))
+		}
+	}
+	check("cron of a schedule", s.Cron)
+	for _, c := range s.Calendars {
+		for _, text := range []string{c.Second, c.Minute, c.Hour, c.Day, c.Month, c.Weekday, c.Year} {
+			check("field of a calendar", text)
 		}
 	}
 	return errors.Join(errs...)

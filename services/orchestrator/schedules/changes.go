@@ -175,12 +175,21 @@ func check(s query.Schedule) error {
 		errs = append(errs, events.Limit("attributes of a schedule", int64(len(s.Run.Attributes)),
 			events.MaxAttributes-1, "each run has one more, which names its schedule"))
 	}
+	errs = append(errs, checkNote(s.Note))
 	if len(s.Run.Input) > query.MaxScheduleInput {
 		errs = append(errs, events.Limit("input of a schedule (bytes)", int64(len(s.Run.Input)), query.MaxScheduleInput,
 			"keep the data in a store and pass a reference to it"))
 	}
 	_, err := events.Encode(events.DefaultPrefix, events.Message{ID: "x", Instance: s.ID, Content: start})
 	return errors.Join(append(errs, err)...)
+}
+
+// checkNote checks the note about a pause.
+func checkNote(note string) error {
+	if len(note) <= query.MaxScheduleNote {
+		return nil
+	}
+	return events.Limit("note of a schedule (bytes)", int64(len(note)), query.MaxScheduleNote, "write less")
 }
 
 // checkStart checks that there is code that takes a start.
@@ -221,6 +230,9 @@ func (m *Manager) Change(ctx context.Context, id string, c query.ScheduleChange)
 	}
 	if n != 1 {
 		return query.Schedule{}, refused("schedule %q: want one of pause, resume, trigger and backfill", id)
+	}
+	if err := checkNote(c.Note); err != nil {
+		return query.Schedule{}, refused("schedule %q: %w", id, err)
 	}
 	row, state, now, err := m.modify(ctx, id, func(now time.Time, s *schedule.State) (*schedule.State, error) {
 		if s == nil {
@@ -284,7 +296,7 @@ func (m *Manager) modify(ctx context.Context, id string, f modification) (histor
 		if state == nil {
 			return row, old, now, nil
 		}
-		done, err := m.commit(ctx, now, row, state, nil)
+		done, err := m.commit(ctx, now, time.Now(), row, state, nil)
 		if err != nil || done {
 			return row, state, now, err
 		}

@@ -243,6 +243,7 @@ func (m *Manager) next(read time.Time) time.Time {
 
 // fire looks at the schedules that are due.
 func (m *Manager) fire(ctx context.Context, now time.Time) error {
+	began := time.Now()
 	m.mu.Lock()
 	var rows []history.Schedule
 	for _, d := range m.known {
@@ -260,7 +261,7 @@ func (m *Manager) fire(ctx context.Context, now time.Time) error {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			if errs[i] = m.lookAt(ctx, now, row); errs[i] != nil {
+			if errs[i] = m.lookAt(ctx, now, began, row); errs[i] != nil {
 				m.postpone(row, now.Add(againAfter))
 			}
 		})
@@ -269,8 +270,9 @@ func (m *Manager) fire(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// lookAt starts the runs of a schedule that are due.
-func (m *Manager) lookAt(ctx context.Context, now time.Time, row history.Schedule) error {
+// lookAt starts the runs of a schedule that are due. Its time is now, which was read when this look
+// and those before it began.
+func (m *Manager) lookAt(ctx context.Context, now, began time.Time, row history.Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	state, err := schedule.Decode(row.Data)
@@ -287,7 +289,7 @@ func (m *Manager) lookAt(ctx context.Context, now time.Time, row history.Schedul
 		return fmt.Errorf("schedule %s: read the statuses of its runs: %w", row.ID, err)
 	}
 	effects := m.withoutPending(ctx, row, state, state.Step(row.ID, now, is))
-	changed, err := m.commit(ctx, now, row, state, effects)
+	changed, err := m.commit(ctx, now, began, row, state, effects)
 	if err != nil || changed {
 		return err
 	}
@@ -326,7 +328,7 @@ func (m *Manager) withoutPending(ctx context.Context, row history.Schedule, stat
 
 // commit stores a schedule with its decisions. It reports false if the row has changed since
 // it was read.
-func (m *Manager) commit(ctx context.Context, now time.Time, row history.Schedule, state *schedule.State,
+func (m *Manager) commit(ctx context.Context, now, began time.Time, row history.Schedule, state *schedule.State,
 	effects []schedule.Effect) (bool, error) {
 	messages, err := m.messages(row, state, effects)
 	if err != nil {
@@ -350,17 +352,18 @@ func (m *Manager) commit(ctx context.Context, now time.Time, row history.Schedul
 		}
 		row = stored
 	}
+	committed := now.Add(time.Since(began))
 	m.note(row, true)
 	m.changed.Set()
 	// It fails only when the process ends, or after the time limit; a sweep publishes the messages
 	// then.
 	_ = m.publisher.Publish(ctx, outbox.Committed{Messages: messages, Keys: entries})
-	m.record(state, now, effects)
+	m.record(state, committed, effects)
 	return true, nil
 }
 
 // record logs and counts the effects of a decision.
-func (m *Manager) record(state *schedule.State, now time.Time, effects []schedule.Effect) {
+func (m *Manager) record(state *schedule.State, committed time.Time, effects []schedule.Effect) {
 	id := state.ID
 	for _, e := range effects {
 		switch e := e.(type) {
@@ -372,7 +375,7 @@ func (m *Manager) record(state *schedule.State, now time.Time, effects []schedul
 			}
 			m.config.Metrics.Run(string(e.Run.Reason))
 			if e.Run.Reason == schedule.Scheduled {
-				m.config.Metrics.Delay(now.Sub(state.Due(e.Run)))
+				m.config.Metrics.Delay(committed.Sub(state.Due(e.Run)))
 			}
 			m.log.Debug("run of a schedule started", "schedule", id, "instance", e.Run.Instance)
 		case schedule.Missed:

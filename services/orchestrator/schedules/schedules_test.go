@@ -13,9 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/internal/schedule"
+	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/failure"
@@ -44,7 +48,9 @@ type world struct {
 	has       bool  // but it has all starts, which wait
 	fault     error // of the database
 	faults    int
-	away      bool // the orchestrators are
+	away      bool          // the orchestrators are
+	takes     time.Duration // how long a change takes
+	metrics   *telemetry.ScheduleMetrics
 }
 
 func newWorld(t *testing.T) *world {
@@ -60,6 +66,7 @@ func (w *world) set(change func()) {
 }
 
 func (w *world) ChangeSchedule(_ context.Context, c history.ScheduleChange) ([]history.OutboxKey, bool, error) {
+	<-time.After(w.takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault != nil {
@@ -220,7 +227,7 @@ func (w *world) manager(first bool) *schedules.Manager {
 			defer w.mu.Unlock()
 			return w.has, nil
 		},
-		Log: slog.New(slog.DiscardHandler)})
+		Metrics: w.metrics, Log: slog.New(slog.DiscardHandler)})
 }
 
 // inWorld runs a test on virtual time, with two orchestrators. It begins at midnight.
@@ -518,6 +525,49 @@ func TestAPausedScheduleStaysPaused(t *testing.T) {
 	})
 }
 
+// TestTheDelayIsThatOfTheCommit: 20 schedules are due at the same second, and each commit takes a
+// while. Eight of them are committed at the same time.
+func TestTheDelayIsThatOfTheCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := sdkmetric.NewManualReader()
+		metrics, err := telemetry.NewMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(t)
+		w.metrics = metrics.Schedules()
+		m := w.manager(true)
+		for i := range 20 {
+			s := cron("@hourly", "")
+			s.ID = fmt.Sprint("s", i)
+			put(t, m, s)
+		}
+		w.takes = 200 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { m.Run(ctx) })
+		<-time.After(time.Hour + time.Minute)
+		cancel()
+		all.Wait()
+		var got metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range got.ScopeMetrics {
+			for _, x := range s.Metrics {
+				if h, ok := x.Data.(metricdata.Histogram[float64]); ok && x.Name == telemetry.MetricScheduleDelay {
+					last, _ := h.DataPoints[0].Max.Value()
+					if h.DataPoints[0].Count != 20 || last < 0.6 {
+						t.Errorf("the last of %d runs was %v s late, want 20 and 0.6 s", h.DataPoints[0].Count, last)
+					}
+					return
+				}
+			}
+		}
+		t.Error("there is no delay")
+	})
+}
+
 func TestBackfill(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world, m *schedules.Manager) {
 		<-time.After(5 * 24 * time.Hour)
@@ -548,6 +598,9 @@ func TestRefusals(t *testing.T) {
 			"a bad cron": {query.PutSchedule{Schedule: query.Schedule{ID: "x",
 				Run: query.Start{Orchestration: "report"}, Spec: schedule.Spec{Cron: "at night"}}}, "want 5 fields",
 				nil},
+			"a long note": {query.PutSchedule{Schedule: query.Schedule{ID: "x", Note: strings.Repeat("x", 1025),
+				Run: query.Start{Orchestration: "report"}, Spec: schedule.Spec{Cron: "@daily"}}},
+				"note of a schedule (bytes): 1025 is over the limit of 1024", nil},
 			"one that is there": {query.PutSchedule{New: true, Schedule: query.Schedule{ID: "s",
 				Run: query.Start{Orchestration: "report"}, Spec: schedule.Spec{Cron: "@daily"}}},
 				"there is one already", nil},
