@@ -295,7 +295,7 @@ var internalIntervals = map[string][]string{
 	"the bound of one request that is sent again": {
 		"app.askFor", "health.requestTimeout", "jobs.headerTimeout", "jobs.operationFor", "nats.catchUpWithin",
 		"nats.settleFor", "orchestrator.answersWithin", "orchestrator.asideFor", "orchestrator.compareWithin",
-		"schedules.lookWithin",
+		"schedules.lookWithin", "schedules.faultLasts",
 		"orchestrator.formerWithin",
 		"process.AnswerWithin", "process.quiet", "query.patience", "report.lookFor", "sqlite.busyTimeout",
 		"telemetry.askFor", "worker.noteTimeout", "worker.publishFor", "client.unanswered", "cockroach.holdFor",

@@ -409,7 +409,7 @@ func (o *Orchestrator) Ready(ctx context.Context) error {
 		return errors.New("it has not begun")
 	}
 	return errors.Join(o.Live(), o.broker.Connected(), o.own.Ready(), o.loop.commits.failing(), o.clock.err(),
-		o.system.Err(),
+		o.system.Err(), o.schedules.Err(),
 		harmful(o.broker.Flaws()), o.store.Ping(ctx))
 }
 

@@ -104,28 +104,33 @@ type Manager struct {
 	log       *slog.Logger
 
 	unreadable rate.Sometimes
+	untold     rate.Sometimes // limits the logs of a fault that lasts
 	changed    signal.Signal
 
-	mu    sync.Mutex
-	known map[string]due // the schedules that are due before the next reading, by id
-	until time.Time      // up to which they are known
+	mu     sync.Mutex
+	known  map[string]due // the schedules that are due before the next reading, by id
+	until  time.Time      // up to which they are known
+	unread bool           // the last reading has failed
+	since  time.Time      // when the fault began; zero if there is none
+	fault  error          // the last one
 }
 
 // due is a schedule that is to be looked at.
 type due struct {
-	row history.Schedule
-	at  time.Time
+	row    history.Schedule
+	at     time.Time
+	failed bool // the last look has
 }
 
 // New returns a manager.
 func New(store Store, publisher Publisher, c Config) *Manager {
 	return &Manager{config: c, store: store, publisher: publisher, log: c.Log, changed: signal.New(),
-		unreadable: rate.Sometimes{First: 1, Interval: unreadableEvery}, known: make(map[string]due)}
+		unreadable: rate.Sometimes{First: 1, Interval: unreadableEvery},
+		untold:     rate.Sometimes{Interval: unreadableEvery}, known: make(map[string]due)}
 }
 
 // Run starts runs at their times until the context ends.
 func (m *Manager) Run(ctx context.Context) {
-	failed := false
 	var read time.Time // the next time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -147,18 +152,49 @@ func (m *Manager) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		switch {
-		case err != nil && !failed:
-			m.log.Warn("runs of schedules could not be started; trying again", "error", err)
-		case err == nil && failed:
-			m.log.Info("runs of schedules can be started again")
-		}
-		failed = err != nil
+		m.judge(err)
 		if now, err = m.config.Now(ctx); err != nil {
 			return
 		}
 		timer.Reset(max(0, m.next(read).Sub(now)))
 	}
+}
+
+// judge notes whether all that was due could be done. A fault lasts until each schedule that it has
+// held up was looked at.
+func (m *Manager) judge(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lasts := m.unread
+	for _, d := range m.known {
+		lasts = lasts || d.failed
+	}
+	switch {
+	case err != nil:
+		if m.fault = err; m.since.IsZero() {
+			m.since, m.untold = time.Now(), rate.Sometimes{Interval: unreadableEvery}
+		}
+		m.untold.Do(func() { m.log.Warn("runs of schedules could not be started; trying again", "error", err) })
+	case !lasts && !m.since.IsZero():
+		m.since, m.fault = time.Time{}, nil
+		m.log.Info("runs of schedules can be started again")
+	}
+}
+
+// faultLasts is how long a fault may last before Err returns it.
+const faultLasts = 5 * time.Second
+
+// Err returns the error of the store that keeps runs from being started. An error of a schedule
+// itself is none.
+func (m *Manager) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var ofStore *history.Error
+	if m.since.IsZero() || time.Since(m.since) <= faultLasts || !errors.As(m.fault, &ofStore) {
+		return nil
+	}
+	return fmt.Errorf("runs of schedules could not be started since %s: %w", m.since.UTC().Format(time.RFC3339),
+		m.fault)
 }
 
 // read reads the schedules that are due soon, and returns when to read again.
@@ -167,6 +203,9 @@ func (m *Manager) read(ctx context.Context, now time.Time) (again time.Time, err
 	defer cancel()
 	until := now.Add(readEvery)
 	rows, err := m.store.DueSchedules(ctx, until, dueAtOnce)
+	m.mu.Lock()
+	m.unread = err != nil
+	m.mu.Unlock()
 	if err != nil {
 		return now.Add(againAfter), err
 	}
@@ -208,7 +247,7 @@ func (m *Manager) note(row history.Schedule, first bool) {
 	if is, ok := m.known[row.ID]; ok && is.row.Version == row.Version && is.at.Before(at) {
 		return // it was put here
 	}
-	m.known[row.ID] = due{row, at}
+	m.known[row.ID] = due{row: row, at: at}
 }
 
 // forget forgets a row that is not current any more.
@@ -225,7 +264,7 @@ func (m *Manager) postpone(row history.Schedule, until time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if is, ok := m.known[row.ID]; ok && is.row.Version == row.Version {
-		m.known[row.ID] = due{row, until}
+		m.known[row.ID] = due{row, until, true}
 	}
 }
 

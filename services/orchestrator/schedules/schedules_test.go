@@ -428,15 +428,27 @@ func TestAFaultOfTheDatabasePasses(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world, m *schedules.Manager) {
 		put(t, m, cron("@hourly", ""))
 		<-time.After(time.Hour - time.Millisecond) // both have read the row
-		w.set(func() { w.fault = errors.New("it is away") })
+		if err := m.Err(); err != nil {
+			t.Errorf("without a fault: %v", err)
+		}
+		w.set(func() {
+			w.fault = &history.Error{Class: history.Retry, Op: "x", Err: errors.New("it is away")}
+		})
 		<-time.After(10 * time.Minute)
 		w.wantStarts()
+		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "since 2000-01-01T01:00:0") ||
+			!strings.Contains(err.Error(), "it is away") {
+			t.Errorf("during a fault: %v", err)
+		}
 		if w.faults > 2*11*60 {
 			t.Errorf("the database was asked %d times in ten minutes", w.faults)
 		}
 		w.set(func() { w.fault = nil })
 		<-time.After(10 * time.Second)
 		w.wantStarts("2000-01-01T01:00:00Z")
+		if err := m.Err(); err != nil {
+			t.Errorf("after a fault: %v", err)
+		}
 	})
 }
 
