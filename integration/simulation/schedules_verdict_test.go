@@ -98,7 +98,7 @@ func (v *planVerdict) expect() {
 	anchor, after := created, created
 	if start := v.p.spec.Start; !start.IsZero() {
 		anchor = start
-		if !start.Before(after) {
+		if start.After(after) { // the moment of the put has passed
 			after = start.Add(-1)
 		}
 	}
