@@ -279,9 +279,9 @@ func (l *loop) returnWaiting(e *entry, after time.Duration) {
 	}
 }
 
-// giveBack nacks the messages that wait for an instance, because its watermark is not to be had.
-func (l *loop) giveBack(e *entry) {
-	l.returnWaiting(e, unknownFor)
+// giveBack nacks the messages that wait for an instance whose watermark is not to be had.
+func (l *loop) giveBack(e *entry, after time.Duration) {
+	l.returnWaiting(e, after)
 	l.advance(e)
 }
 

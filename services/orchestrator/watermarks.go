@@ -41,8 +41,8 @@ type watermarks struct {
 	calls  *calls
 	in     chan<- *item
 	nack   func(i *item, after time.Duration)
-	// giveBack nacks the messages that wait for an instance.
-	giveBack func(e *entry)
+	// giveBack nacks the messages that wait for an instance, with a delay.
+	giveBack func(e *entry, after time.Duration)
 
 	questions uint64 // counts them
 }
@@ -83,7 +83,7 @@ func (w *watermarks) bar(e *entry, items []*item, at time.Time) {
 	}
 	w.ask(e, at)
 	if e.barred && w.held.asideFull() {
-		w.giveBack(e)
+		w.giveBack(e, unknownFor)
 	}
 }
 
@@ -99,7 +99,7 @@ func (w *watermarks) waits(e *entry, i *item) {
 	}
 	w.held.setAside(i, true)
 	if w.held.asideFull() {
-		w.giveBack(e)
+		w.giveBack(e, unknownFor)
 	}
 }
 
@@ -145,26 +145,30 @@ func (w *watermarks) request(e *entry, at time.Time) {
 	if e.asked == 0 {
 		e.asked = question
 	}
-	giveBack := func() {
-		if e.asked > 0 && e.asked <= question {
-			w.giveBack(e)
+	giveBack := func(after time.Duration) func() {
+		return func() {
+			if e.asked > 0 && e.asked <= question {
+				w.giveBack(e, after)
+			}
 		}
 	}
-	unanswered := func() { w.calls.run(w.calls.lifetime, giveBack) }
 	asked := w.broker.AwaitWatermark(e.partition, id, at, func(ctx context.Context, ok bool) {
-		if !ok {
-			unanswered()
-			return
-		}
 		answer := &item{message: events.Message{Instance: id}, watermark: &watermark{question, at}}
-		select {
-		case w.in <- answer:
-		case <-ctx.Done():
-			unanswered()
+		switch {
+		case ctx.Err() != nil: // another process gets the partition, and does not wait: see giveUp
+			w.calls.run(w.calls.lifetime, giveBack(0))
+		case !ok:
+			w.calls.run(w.calls.lifetime, giveBack(unknownFor))
+		default:
+			select {
+			case w.in <- answer:
+			case <-ctx.Done():
+				w.calls.run(w.calls.lifetime, giveBack(0))
+			}
 		}
 	})
 	if !asked {
-		w.calls.after(0, giveBack)
+		w.calls.after(0, giveBack(unknownFor))
 	}
 }
 

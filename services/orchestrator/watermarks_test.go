@@ -33,7 +33,7 @@ func heldLetter(h *heldMessages, sequence uint64) (*item, *countedHold) {
 	return i, hold
 }
 
-func marksOf(held *heldMessages, giveBack func(e *entry)) *watermarks {
+func marksOf(held *heldMessages, giveBack func(e *entry, after time.Duration)) *watermarks {
 	return &watermarks{broker: silentBroker{}, held: held, calls: new(calls), giveBack: giveBack}
 }
 
@@ -41,7 +41,7 @@ func marksOf(held *heldMessages, giveBack func(e *entry)) *watermarks {
 // messages, so the loop must go on reading them.
 func TestMessagesOfABarredInstanceTakeNoRoom(t *testing.T) {
 	held := newHeldMessages(4, 1<<20)
-	w, e := marksOf(held, func(*entry) { t.Error("messages are nacked") }), &entry{id: "i"}
+	w, e := marksOf(held, func(*entry, time.Duration) { t.Error("messages are nacked") }), &entry{id: "i"}
 	first, _ := heldLetter(held, 1)
 	second, _ := heldLetter(held, 2)
 	w.waits(e, second)
@@ -65,7 +65,7 @@ func TestMessagesOfABarredInstanceTakeNoRoom(t *testing.T) {
 // TestTooManyMessagesOfABarredInstance: the messages that are set aside are bounded.
 func TestTooManyMessagesOfABarredInstance(t *testing.T) {
 	held, nacked := newHeldMessages(2, 1<<20), 0
-	w, e := marksOf(held, func(*entry) { nacked++ }), &entry{id: "i"}
+	w, e := marksOf(held, func(*entry, time.Duration) { nacked++ }), &entry{id: "i"}
 	first, _ := heldLetter(held, 1)
 	w.bar(e, []*item{first}, time.Unix(60, 0))
 	if nacked != 0 {
@@ -75,6 +75,48 @@ func TestTooManyMessagesOfABarredInstance(t *testing.T) {
 	w.waits(e, second)
 	if nacked != 1 {
 		t.Error("the messages are not nacked although there is no room")
+	}
+}
+
+// endingBroker answers a question when Receive has ended, or, if failed is set, without an end.
+type endingBroker struct{ ok, failed bool }
+
+func (b endingBroker) AwaitWatermark(_ int, _ string, _ time.Time, reached func(context.Context, bool)) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if !b.failed {
+		cancel()
+	}
+	reached(ctx, b.ok)
+	return true
+}
+
+// TestTheNextReceiverGetsMessagesAtOnce: the loop learns of a partition that it gives away, and of
+// the watermarks that it will not get, at the same moment and in any order. Either way it nacks the
+// messages without a delay.
+func TestTheNextReceiverGetsMessagesAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		broker endingBroker
+		want   time.Duration
+	}{
+		{endingBroker{ok: false}, 0},
+		{endingBroker{ok: true}, 0}, // the watermark has risen too late
+		{endingBroker{failed: true}, unknownFor},
+	} {
+		held, got := newHeldMessages(10, 1<<20), []time.Duration(nil)
+		w := marksOf(held, func(_ *entry, after time.Duration) { got = append(got, after) })
+		w.broker, w.calls, w.in = c.broker, newCalls(t.Context()), make(chan *item, 1)
+		letter, _ := heldLetter(held, 1)
+		w.bar(&entry{id: "i"}, []*item{letter}, time.Unix(60, 0))
+		if len(w.in) > 0 {
+			t.Errorf("%+v: the watermark counts", c.broker)
+		}
+		for len(w.calls.waiting) > 0 {
+			(<-w.calls.waiting)()
+		}
+		if len(got) != 1 || got[0] != c.want {
+			t.Errorf("%+v: the messages are nacked with the delays %v, want %v", c.broker, got, c.want)
+		}
 	}
 }
 
