@@ -18,8 +18,8 @@ type startDueProbe struct {
 	due chan bool
 }
 
-func (p *startDueProbe) StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error) {
-	due, err := p.probe.StartDue(ctx, instance, before, moved)
+func (p *startDueProbe) StartWaits(ctx context.Context, instance string, q broker.StartQuestion) (bool, error) {
+	due, err := p.probe.StartWaits(ctx, instance, q)
 	if err == nil {
 		p.due <- due
 	}

@@ -34,7 +34,7 @@ var otherCalls = map[string]string{
 	"Events": reads, "Executions": reads, "Has": reads, "InboxAckWait": reads, "Instance": reads, "List": reads,
 	"Get": reads, "Listen": reads, "Members": reads,
 	"Metrics": reads, "Owner": reads, "Partitions": reads, "Ping": reads, "Prefix": reads,
-	"PendingStarts": reads, "StartDue": reads,
+	"PendingStarts": reads, "StartWaits": reads,
 	"Now": reads, "Clock": reads, "Fault": reads, "Flaws": reads, "Crowded": reads, "DirectLoad": reads,
 	"AwaitWatermark": reads, "Reconnected": reads,
 	"ListTaskQueues": reads, "Stats": reads,

@@ -93,6 +93,9 @@ var mutants = []mutant{
 		test: test{pkg: "./pkg/round", run: "^TestScenarios$/^mailbox_message_waits_for_watermark$"}, edits: []edit{
 			{roundOf + "inbox.go", "!known.IsZero() && until.After(known) {", "false && until.After(known) {"},
 		}},
+	{name: "a message in a new partition gives up a start that waits in an old one", seed: 24613, edits: []edit{
+		{loopOf + "noop.go", "		if !givesUp {\n", "		if partition >= 0 || !givesUp {\n"},
+	}},
 	{name: "the ack wait of messages that wait for the watermark is extended",
 		test: test{pkg: "./services/orchestrator", run: "^TestTheAckWaitOfMessagesAsideIsNotExtended$"}, edits: []edit{
 			{loopOf + "item.go", "if !i.aside && now.Sub", "if now.Sub"},

@@ -86,10 +86,6 @@ func makePlans(r *rand.Rand, begun time.Time, sky *weather) (plans []*plan) {
 	if r.IntN(3) == 0 {
 		away := disaster{duration(r, time.Second, sky.lasts), "away", 0,
 			10*time.Second + duration(r, 0, 80*time.Second)}
-		if slices.ContainsFunc(sky.disasters, func(d disaster) bool { return d.what == "partitions" }) {
-			// After a minute, messages in a new partition do not wait for a start in an old one.
-			away.by = min(away.by, 40*time.Second)
-		}
 		sky.disasters = append(sky.disasters, away)
 	}
 	for i := range 1 + r.IntN(3) {

@@ -22,13 +22,24 @@ type PendingStarts interface {
 	WithdrawStart(ctx context.Context, start PendingStart) error
 }
 
-// DueStarts finds delayed starts whose time has come.
-type DueStarts interface {
-	// StartDue reports whether a delayed start of an instance is due before a moment, and may not
-	// have been received: the broker stores it for later, or has moved it to the inbox since
-	// another moment. A replica may answer, which may be a little behind.
-	StartDue(ctx context.Context, instance string, before, moved time.Time) (bool, error)
+// AwaitedStarts finds starts that messages of their instances wait for.
+type AwaitedStarts interface {
+	// StartWaits reports whether the broker has a start of an instance of which the watermark of a
+	// partition does not tell. A replica may answer, which may be a little behind.
+	StartWaits(ctx context.Context, instance string, q StartQuestion) (bool, error)
 }
+
+// StartQuestion selects starts that may not have been received: those that are delayed and due
+// before a moment, which the broker stores for later or has moved to the inbox since another
+// moment, and all starts in the inbox whose partition is not the given one, because the number of
+// partitions was changed.
+type StartQuestion struct {
+	DueBefore, MovedSince time.Time
+	Partition             int // [NoPartition]: starts of all partitions are selected
+}
+
+// NoPartition is the number of no partition.
+const NoPartition = -1
 
 // StartFilter selects starts. A start must match all fields that are set.
 type StartFilter struct {

@@ -116,7 +116,7 @@ func (e *entry) starts() round.Starts {
 	for _, items := range [][]*item{e.taken, e.waiting} {
 		for _, i := range items {
 			_, is := i.message.Content.(*events.Start)
-			s.Waiting = s.Waiting || is || i.startDue
+			s.Waiting = s.Waiting || is || i.startWaits
 		}
 	}
 	return s

@@ -26,18 +26,18 @@ type item struct {
 	counted     bool // the attempt is counted against it
 	// passed is closed, by pass, when the count of attempts is what it was before this one. It is
 	// nil unless the message is quarantined, and another orchestrator is to try it.
-	passed    <-chan struct{}
-	pass      func()
-	doubtful  bool // a commit of unknown outcome may have taken it
-	void      bool // the broker has lost it, and counts from one again: settling it would settle another one
-	arrived   time.Time
-	extended  time.Time
-	starts    <-chan struct{}     // of a start, which takes room from others: the semaphore to release
-	way       *semaphore.Weighted // of a message that the loop has not taken: likewise
-	watermark *watermark          // an answer about an instance, and no message
-	startDue  bool                // the broker has a delayed start of its instance that is due
-	aside     bool                // it waits for the watermark of the instance
-	bytes     int64               // see size
+	passed     <-chan struct{}
+	pass       func()
+	doubtful   bool // a commit of unknown outcome may have taken it
+	void       bool // the broker has lost it, and counts from one again: settling it would settle another one
+	arrived    time.Time
+	extended   time.Time
+	starts     <-chan struct{}     // of a start, which takes room from others: the semaphore to release
+	way        *semaphore.Weighted // of a message that the loop has not taken: likewise
+	watermark  *watermark          // an answer about an instance, and no message
+	startWaits bool                // the broker has a start of its instance
+	aside      bool                // it waits for the watermark of the instance
+	bytes      int64               // see size
 }
 
 // toOther notes that another orchestrator is to try a quarantined message, and countIsBack that its

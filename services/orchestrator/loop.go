@@ -444,9 +444,9 @@ func (l *loop) takeChecked(x *checked) {
 		l.table.evict(e)
 		e.move(rest)
 		switch x.outcomes[i] {
-		case startDue:
+		case startWaits:
 			for _, m := range e.taken {
-				m.startDue = true
+				m.startWaits = true
 			}
 		case notTold: // NATS keeps them, so that they do not fill the memory
 			l.returnTaken(e, refusedPause)

@@ -26,7 +26,7 @@ type instanceStore interface {
 // isCertain reports whether the receipts of a turn without events need no check: the turn was
 // decided on the stored state, or it nacks all messages.
 func isCertain(d *decision) bool {
-	if len(d.messages) > 0 || givesUpStart(d) {
+	if _, givesUp := givesUpStart(d); givesUp || len(d.messages) > 0 {
 		return false
 	}
 	return d.entry.fresh || !slices.ContainsFunc(d.turn.Receipts, func(r round.Receipt) bool {
@@ -35,18 +35,24 @@ func isCertain(d *decision) bool {
 }
 
 // givesUpStart reports whether a message of a turn has waited in vain for the start of its
-// instance.
-func givesUpStart(d *decision) bool {
+// instance, and returns the partition of all such messages, or [broker.NoPartition] if they are of
+// several.
+func givesUpStart(d *decision) (partition int, givesUp bool) {
 	for n, r := range d.turn.Receipts {
 		if r.Reason != round.UnknownInstance || r.Verdict != round.Dead && r.Verdict != round.Ignored {
 			continue
 		}
-		c, is := d.entry.taken[n].message.Content.(*events.Control)
-		if r.Verdict == round.Dead || is && (c.How == events.Cancel || c.How == events.Terminate) {
-			return true
+		i := d.entry.taken[n]
+		c, is := i.message.Content.(*events.Control)
+		if r.Verdict != round.Dead && (!is || c.How != events.Cancel && c.How != events.Terminate) {
+			continue
 		}
+		if givesUp && partition != i.delivery.Partition {
+			return broker.NoPartition, true
+		}
+		partition, givesUp = i.delivery.Partition, true
 	}
-	return false
+	return partition, givesUp
 }
 
 // refusedPause is the delay before a turn is decided again whose messages the broker refuses
@@ -59,7 +65,7 @@ const refusedPause = time.Second
 type noops struct {
 	store   instanceStore
 	broker  outbox.Broker
-	starts  broker.DueStarts
+	starts  broker.AwaitedStarts
 	patient time.Duration // how long messages wait for the start of their instance
 	prefix  string
 	timeout time.Duration
@@ -84,11 +90,11 @@ type checked struct {
 type checkOutcome uint8
 
 const (
-	notSure  checkOutcome = iota // another orchestrator has run the instance since, or that is unknown
-	sure                         // it was decided on the stored state, and its messages are published
-	refused                      // likewise, but the broker refuses a message because of a setting
-	startDue                     // likewise, but the broker has a start of the instance that is due
-	notTold                      // whether it has one is unknown
+	notSure    checkOutcome = iota // another orchestrator has run the instance since, or that is unknown
+	sure                           // it was decided on the stored state, and its messages are published
+	refused                        // likewise, but the broker refuses a message because of a setting
+	startWaits                     // likewise, but the broker has a start of the instance
+	notTold                        // whether it has one is unknown
 )
 
 // busy reports whether turns wait for a check or are being checked.
@@ -161,8 +167,9 @@ func (n *noops) check(ctx context.Context, decisions []*decision) []checkOutcome
 const startsAtOnce = 16
 
 // findStarts asks the broker for the starts of instances whose messages have waited for them in
-// vain. While no orchestrator ran, or delayed messages were not forwarded, the time of a start came
-// and nothing took it. The watermark of the inbox does not tell of it. The outcome of others is
+// vain, because the watermark of the inbox does not tell of all: while no orchestrator ran, or
+// delayed messages were not forwarded, the time of a start may have come and nothing took it, or
+// the start waits in another partition, because their number was changed. The outcome of others is
 // sure.
 func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOutcome {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout/3) // the checks of all others wait for it
@@ -172,13 +179,15 @@ func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOu
 	slots, now := make(chan struct{}, startsAtOnce), time.Now()
 	for i, d := range decisions {
 		outcomes[i] = sure
-		if !givesUpStart(d) {
+		partition, givesUp := givesUpStart(d)
+		if !givesUp {
 			continue
 		}
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			due, err := n.starts.StartDue(ctx, d.entry.id, now, now.Add(-n.patient))
+			waits, err := n.starts.StartWaits(ctx, d.entry.id,
+				broker.StartQuestion{DueBefore: now, MovedSince: now.Add(-n.patient), Partition: partition})
 			switch {
 			case err != nil:
 				outcomes[i] = notTold
@@ -186,8 +195,8 @@ func (n *noops) findStarts(ctx context.Context, decisions []*decision) []checkOu
 					n.log.Warn("whether NATS has the start of an instance is unknown; asking again", "instance",
 						d.entry.id, "error", err)
 				})
-			case due:
-				outcomes[i] = startDue
+			case waits:
+				outcomes[i] = startWaits
 			}
 		})
 	}

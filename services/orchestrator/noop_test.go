@@ -181,7 +181,7 @@ func TestARefusedMessageDelaysItsInstanceOnly(t *testing.T) {
 // silentStarts does not answer about starts.
 type silentStarts struct{}
 
-func (silentStarts) StartDue(ctx context.Context, _ string, _, _ time.Time) (bool, error) {
+func (silentStarts) StartWaits(ctx context.Context, _ string, _ broker.StartQuestion) (bool, error) {
 	<-ctx.Done()
 	return false, ctx.Err()
 }

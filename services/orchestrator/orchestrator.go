@@ -78,7 +78,7 @@ type Broker interface {
 	broker.Inbox
 	broker.DeadLetters
 	broker.PendingStarts
-	broker.DueStarts
+	broker.AwaitedStarts
 	broker.TaskQueues
 	broker.Members
 	broker.Handovers

@@ -44,7 +44,7 @@ var (
 	_ broker.DeadLetters     = (*Bus)(nil)
 	_ broker.DeadLetterStore = (*Bus)(nil)
 	_ broker.PendingStarts   = (*Bus)(nil)
-	_ broker.DueStarts       = (*Bus)(nil)
+	_ broker.AwaitedStarts   = (*Bus)(nil)
 	_ broker.TaskQueues      = (*Bus)(nil)
 	_ broker.Members         = (*Bus)(nil)
 	_ broker.Handovers       = (*Bus)(nil)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -39,16 +38,18 @@ func (c *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter,
 	return page, err
 }
 
-// StartDue implements broker.DueStarts.
-func (c *pendingStarts) StartDue(ctx context.Context, instance string, before, moved time.Time) (due bool, err error) {
-	err = c.do(ctx, "start due", func() error {
-		due = slices.ContainsFunc(c.b.starts(broker.StartFilter{Instance: instance}), func(m *message) bool {
-			return !m.notBefore.IsZero() && m.notBefore.Before(before) &&
-				(c.b.later[m.key] == m || !m.accepted.IsZero() && !m.stored.Before(moved))
+// StartWaits implements broker.AwaitedStarts.
+func (c *pendingStarts) StartWaits(ctx context.Context, instance string, q broker.StartQuestion) (is bool, err error) {
+	err = c.do(ctx, "start waits", func() error {
+		is = slices.ContainsFunc(c.b.starts(broker.StartFilter{Instance: instance}), func(m *message) bool {
+			later := c.b.later[m.key] == m
+			due := !m.notBefore.IsZero() && m.notBefore.Before(q.DueBefore)
+			return later && due || !later && m.partition != q.Partition ||
+				due && !m.accepted.IsZero() && !m.stored.Before(q.MovedSince)
 		})
 		return nil
 	})
-	return due, err
+	return is, err
 }
 
 // WithdrawStart implements broker.PendingStarts.

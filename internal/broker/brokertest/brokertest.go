@@ -49,7 +49,7 @@ type Bus interface {
 	broker.Publisher
 	broker.Stock
 	broker.PendingStarts
-	broker.DueStarts
+	broker.AwaitedStarts
 	broker.Inbox
 	broker.DeadLetters
 	broker.DeadLetterStore

@@ -130,21 +130,29 @@ func pendingFilter(t *T) {
 	}
 	check()
 	r := t.receive(b) // it stores the delayed ones elsewhere
+	partitionOf := make(map[string]int)
 	for range 3 {
-		r.next()
+		g := r.next()
+		partitionOf[g.Subject[strings.LastIndexByte(g.Subject, '.')+1:]] = g.Partition
 	}
 	check()
 	now := time.Now()
+	later := now.Add(2 * time.Hour)
 	for _, x := range []struct {
 		instance string
 		before   time.Time
-		due      bool
-	}{{"a.b", now, false}, {"a.b", now.Add(2 * time.Hour), true}, {"d", now.Add(2 * time.Hour), true},
-		{"c", now.Add(2 * time.Hour), false}, {"x", now.Add(2 * time.Hour), false}} {
-		t.eventually(fmt.Sprintf("a start of %s is due before %v: %t", x.instance, x.before, x.due), func() bool {
-			due, err := b.StartDue(t.Context(), x.instance, x.before, now)
+		other    bool // the question is about the inbox without the partition of the instance
+		waits    bool
+	}{{"a.b", now, false, false}, {"a.b", later, false, true}, {"d", later, false, true}, {"d", now, true, false},
+		{"c", later, false, false}, {"c", now, true, true}, {"x", later, true, false}} {
+		q := broker.StartQuestion{DueBefore: x.before, MovedSince: now, Partition: broker.NoPartition}
+		if !x.other {
+			q.Partition = partitionOf[x.instance]
+		}
+		t.eventually(fmt.Sprintf("a start of %s waits, by %+v: %t", x.instance, q, x.waits), func() bool {
+			waits, err := b.StartWaits(t.Context(), x.instance, q)
 			t.must(err)
-			return due == x.due
+			return waits == x.waits
 		})
 	}
 }

@@ -123,7 +123,7 @@ var (
 	_ broker.Inbox         = (*Bus)(nil)
 	_ broker.DeadLetters   = (*Bus)(nil)
 	_ broker.PendingStarts = (*Bus)(nil)
-	_ broker.DueStarts     = (*Bus)(nil)
+	_ broker.AwaitedStarts = (*Bus)(nil)
 	_ broker.TaskQueues    = (*Bus)(nil)
 	_ broker.Members       = (*Bus)(nil)
 	_ broker.Handovers     = (*Bus)(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,27 +73,35 @@ func (p *pendingStarts) PendingStarts(ctx context.Context, f broker.StartFilter,
 	return page, nil
 }
 
-// StartDue implements [broker.DueStarts], with one request to each stream. A client may store
+// StartWaits implements [broker.AwaitedStarts], with one request to each stream. A client may store
 // more delayed starts of one instance than there are answers: then it may miss its own.
-func (p *pendingStarts) StartDue(ctx context.Context, instance string, before, moved time.Time) (due bool, err error) {
+func (p *pendingStarts) StartWaits(ctx context.Context, instance string, q broker.StartQuestion) (is bool, err error) {
 	filters := make(map[string][]string)
 	for _, x := range p.places(token(broker.Any), token(instance)) {
-		if x.stream == p.names.later || strings.Contains(x.filter, "."+dueMark) {
-			filters[x.stream] = append(filters[x.stream], x.filter)
-		}
+		filters[x.stream] = append(filters[x.stream], x.filter)
 	}
 	for _, stream := range []string{p.names.later, p.names.inbox} { // in the order in which it moves
 		err := p.denied.during(ctx, func(ctx context.Context) error {
 			return p.reader.askMany(ctx, stream, filters[stream], maxStarts, func(x located, h events.Header) {
-				at, _ := time.Parse(time.RFC3339Nano, first(h, headerNotBefore)) // one that cannot be read is none
-				due = due || at.Before(before) && (stream == p.names.later || !x.at.Before(moved))
+				is = is || p.answers(q, stream, x, h)
 			})
 		})
-		if err != nil || due {
-			return due, problem("look for a start that is due", err)
+		if err != nil || is {
+			return is, problem("look for a start", err)
 		}
 	}
 	return false, nil
+}
+
+// answers reports whether a stored start is one that a question selects.
+func (p *pendingStarts) answers(q broker.StartQuestion, stream string, x located, h events.Header) bool {
+	at, _ := time.Parse(time.RFC3339Nano, first(h, headerNotBefore)) // one that cannot be read is none
+	if stream == p.names.later {
+		return at.Before(q.DueBefore)
+	}
+	_, partition := p.publishedAs(x.subject)
+	delayed := strings.HasPrefix(x.subject, p.subject("p", strconv.Itoa(partition), dueMark))
+	return partition != q.Partition || delayed && at.Before(q.DueBefore) && !x.at.Before(q.MovedSince)
 }
 
 // tokenOrAny encodes a word for a subject; "" stands for any.
