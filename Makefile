@@ -82,7 +82,7 @@ WATCHED := $(WATCHED)|Direct|Bundle|Order|Receive|Handover|Connection|Loses|Due|
 SLOW := integration(/.*)?|cmd/rondo|internal/broker/(nats|brokersim|embedded)|internal/(natstest|pgfault|pgtest|tidy)|pkg/(app|client)|pkg/history/(cockroach|sqlite)|services/(jobs|worker)|examples/polyglot
 # `make test` runs these without the race detector: no goroutines meet in them, or, as in the stores, those of the services do, which it runs
 # with them in others.
-ALONE := bench|cmd/rondo|examples/.*|integration/(chaos|cluster|internal|simulation)(/.*)?|internal/(check|columns|pgtest|process|query|tidy|timeline|x/.*)|pkg/(events|round|history/.*)
+ALONE := bench|cmd/rondo|examples/.*|integration/(chaos|cluster|internal|simulation)(/.*)?|internal/(check|columns|pgtest|process|query|schedule|tidy|timeline|x/.*)|pkg/(events|round|history/.*)
 # The modules beside the main one whose tests belong to `make test`.
 BESIDE := integration/dashboards integration/openapi integration/helm internal/tools
 

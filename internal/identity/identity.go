@@ -15,6 +15,9 @@
 //	an id             more            the database was restored, or is a copy; or another copy is used meanwhile
 //	one of them       another         they do not belong together
 //
+// An id ends with the prefix of the system, because a process with another prefix uses other
+// streams and buckets, and so finds no entry: to it, the broker looks like one that has lost files.
+//
 // A database and a broker become a system before a process serves them, and neither can become part
 // of two. The first three steps are compare-and-set, and any process may do the next one:
 //
@@ -30,7 +33,8 @@
 // comes for a while, the other side has lost something: its count is set to that of the side ahead,
 // and the broker gets once more the messages that it may lack since its last beat. A database that
 // is older by more than [MaxLoss] was restored from a backup or is an old copy, which nothing here
-// can tell apart: an operator has to decide ([Adopt]).
+// can tell apart: an operator has to decide ([Adopt]). Only time counts in which this process has
+// looked: after a comparison that failed or came late, the wait begins again.
 package identity
 
 import (
@@ -79,6 +83,18 @@ func entryOf(s history.System) Entry { return Entry{System: s.ID, Beats: s.Beats
 func (e Entry) claims(d history.System) bool {
 	return e.Next != "" && (d.ID == e.System || d.ID == e.Next)
 }
+
+// Broker is the part of the broker that keeps the entry.
+type Broker interface {
+	broker.KV
+	// Prefix begins the names of all streams and buckets of a system.
+	Prefix() string
+}
+
+// newID returns the id of a new system.
+func newID(prefix string) string { return rand.Text() + prefixMark + prefix }
+
+const prefixMark = "/"
 
 // ErrNoEntry says that what the broker keeps is no entry.
 var ErrNoEntry = errors.New("it has no system")
@@ -215,10 +231,10 @@ func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Check compares once, for processes that make no beats, and gives up after a minute. A side that
 // is behind is no error: the orchestrators see to it.
-func Check(ctx context.Context, store history.Systems, kv broker.KV) error {
+func Check(ctx context.Context, store history.Systems, b Broker) error {
 	ctx, cancel := context.WithTimeout(ctx, AnswersWithin)
 	defer cancel()
-	e, err := Read(ctx, kv)
+	e, err := Read(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -226,30 +242,31 @@ func Check(ctx context.Context, store history.Systems, kv broker.KV) error {
 	if err != nil {
 		return err
 	}
-	return mismatch(d, e)
+	return Compare(b.Prefix(), d, e)
 }
 
-// Compare compares what the broker keeps with what the database had shortly after, as [Check]
-// does.
-func Compare(d history.System, e *Entry) error { return mismatch(d, e) }
-
 // AwaitUnused returns a [*Mismatch] if a database is in use, although the broker has no entry.
-func AwaitUnused(ctx context.Context, store history.Systems, kv broker.KV) error {
-	err := awaitQuiet(ctx, store, kv)
+func AwaitUnused(ctx context.Context, store history.Systems, b Broker) error {
+	err := awaitQuiet(ctx, store, b)
 	inUse, is := errors.AsType[*InUse](err)
 	if !is {
 		return err
 	}
 	if inUse.Broker != nil {
-		return mismatch(inUse.Database, inUse.Broker) // an entry was made meanwhile
+		return Compare(b.Prefix(), inUse.Database, inUse.Broker) // an entry was made meanwhile
 	}
 	return &Mismatch{inUse.Database, nil, "orchestrators use this database with another NATS, which makes beats"}
 }
 
-// mismatch returns the error of a comparison that needs an operator.
-func mismatch(d history.System, e *Entry) error {
+// Compare compares what the broker of a prefix keeps with what the database had shortly after. The
+// error is that of a comparison that needs an operator.
+func Compare(prefix string, d history.System, e *Entry) error {
+	_, of, has := strings.Cut(d.ID, prefixMark)
 	r := compare(d, e)
 	switch {
+	case has && of != prefix:
+		return &Mismatch{d, e, fmt.Sprintf("the system of the database has the prefix %q, and this process %q", of,
+			prefix)}
 	case r == foreign && d.ID == "":
 		return &Mismatch{d, e, "the database is new, and NATS is in use with another one"}
 	case r == foreign:
@@ -272,12 +289,12 @@ func (e *InUse) Error() string {
 }
 
 // awaitQuiet returns an error if beats are made in the database or the broker.
-func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error {
+func awaitQuiet(ctx context.Context, store history.Systems, b Broker) error {
 	type counts struct{ here, there int64 }
 	read := func() (c counts, d history.System, e *Entry, err error) {
 		ctx, cancel := context.WithTimeout(ctx, AnswersWithin)
 		defer cancel()
-		if e, err = Read(ctx, kv); err != nil {
+		if e, err = Read(ctx, b); err != nil {
 			e = nil // it is written anew
 		}
 		if d, err = store.Identity(ctx); e != nil {
@@ -290,7 +307,8 @@ func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error 
 	if err != nil || first.here == 0 && e == nil {
 		return err
 	}
-	for until := time.Now().Add(Every * 5 / 2); time.Now().Before(until); {
+	since, last := time.Now(), time.Now()
+	for last.Sub(since) < Every*5/2 {
 		select {
 		case <-time.After(Every / 10):
 		case <-ctx.Done():
@@ -303,6 +321,11 @@ func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error 
 		if now != first {
 			return &InUse{d, e}
 		}
+		read := time.Now()
+		if read.Sub(last) > Every { // this process, or what it asks, stood still, and the others, too
+			since = read
+		}
+		last = read
 	}
 	return nil
 }
@@ -311,18 +334,18 @@ func awaitQuiet(ctx context.Context, store history.Systems, kv broker.KV) error 
 // certain that no orchestrator uses one of them, and fails with an [*InUse] if one does, and with
 // an error if one of them does not answer for a minute. The next orchestrator publishes the
 // messages that the broker may lack.
-func Adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
-	if err := awaitQuiet(ctx, store, kv); err != nil {
+func Adopt(ctx context.Context, store history.Systems, b Broker) (history.System, error) {
+	if err := awaitQuiet(ctx, store, b); err != nil {
 		return history.System{}, err
 	}
-	return adopt(ctx, store, kv)
+	return adopt(ctx, store, b)
 }
 
-func adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.System, error) {
+func adopt(ctx context.Context, store history.Systems, b Broker) (history.System, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswersWithin)
 	defer cancel()
 	for {
-		e, err := Read(ctx, kv)
+		e, err := Read(ctx, b)
 		if err != nil && ctx.Err() != nil {
 			return history.System{}, err
 		}
@@ -330,19 +353,19 @@ func adopt(ctx context.Context, store history.Systems, kv broker.KV) (history.Sy
 		if err != nil {
 			return d, err
 		}
-		if err := kv.Delete(ctx, broker.KeyRecovered); err != nil {
+		if err := b.Delete(ctx, broker.KeyRecovered); err != nil {
 			return d, err
 		}
 		beats := d.Beats
 		if e != nil {
 			beats = max(beats, e.Beats)
 		}
-		now, ok, err := store.SetIdentity(ctx, d, rand.Text(), beats+1)
+		now, ok, err := store.SetIdentity(ctx, d, newID(b.Prefix()), beats+1)
 		if err != nil {
 			return now, err
 		}
 		if ok {
-			return now, entryOf(now).write(ctx, kv)
+			return now, entryOf(now).write(ctx, b)
 		}
 	}
 }

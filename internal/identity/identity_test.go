@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,13 @@ type process struct {
 	b         nats
 	dies      int
 	changed   int
+	prefix    string       // "rondo" if it is empty
+	look      func() error // called at each look at the database; nil: the context is looked at
 	lost      []time.Time
 	turn      chan struct{} // gets a value for each of its changes; nil: they do not wait
 }
+
+func (p *process) Prefix() string { return cmp.Or(p.prefix, "rondo") }
 
 func (p *process) change() error {
 	if p.turn != nil {
@@ -65,7 +70,13 @@ func (p *process) change() error {
 	return nil
 }
 
-func (p *process) Identity(ctx context.Context) (history.System, error) { return p.d.read(), ctx.Err() }
+func (p *process) Identity(ctx context.Context) (history.System, error) {
+	err := ctx.Err()
+	if p.look != nil {
+		err = p.look()
+	}
+	return p.d.read(), err
+}
 
 func (p *process) SetIdentity(_ context.Context, from history.System, id string,
 	beats int64) (history.System, bool, error) {
@@ -616,11 +627,11 @@ func (silent) Identity(ctx context.Context) (history.System, error) {
 
 // TestASilentDatabase: commands that compare once give up when the database hangs.
 func TestASilentDatabase(t *testing.T) {
-	for name, compares := range map[string]func(context.Context, history.Systems, broker.KV) error{
+	for name, compares := range map[string]func(context.Context, history.Systems, Broker) error{
 		"check":        Check,
 		"await unused": AwaitUnused,
-		"adopt": func(ctx context.Context, store history.Systems, kv broker.KV) error {
-			_, err := adopt(ctx, store, kv)
+		"adopt": func(ctx context.Context, store history.Systems, b Broker) error {
+			_, err := adopt(ctx, store, b)
 			return err
 		},
 	} {

@@ -2,14 +2,12 @@ package identity
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/rondo-run/rondo/internal/broker"
 	"github.com/rondo-run/rondo/pkg/history"
 )
 
@@ -109,7 +107,7 @@ func (w *Watch) ID() string {
 // Config has what a watch needs.
 type Config struct {
 	Store  history.Systems
-	Broker broker.KV
+	Broker Broker
 	// Every is the interval of comparisons: 10 seconds, unless set.
 	Every time.Duration
 	// Beats reports whether this process makes the beats.
@@ -121,18 +119,19 @@ type Config struct {
 
 // lag is a side that is behind.
 //
-//	     the other side has not made a beat for quietFor        it is set to the other side's count
+//	     no beat of the other side was seen for quietFor        it is set to the other side's count
 //	lag ─────────────────────────────────────────────────► none
 //	     the other side has made two beats meanwhile
 //	lag ─────────────────────────────────────────────────► Mismatch
 //	     both have the same count
 //	lag ─────────────────────────────────────────────────► none
 type lag struct {
-	which  relation // brokerBehind, databaseBehind, or 0 for none
-	behind int64    // its count; -1: the broker has none
-	ahead  int64    // that of the other side
-	moved  int      // how often that has changed
-	since  time.Time
+	which  relation  // brokerBehind, databaseBehind, or 0 for none
+	behind int64     // its count; -1: the broker has none
+	ahead  int64     // that of the other side
+	moved  int       // how often that has changed
+	since  time.Time // since when it has not, as far as this process has looked
+	seen   time.Time // the last comparison
 }
 
 // foreignBeats is the number of beats that a side makes while the other one stands still, after
@@ -222,6 +221,9 @@ func (w *Watch) wait(ctx context.Context, d time.Duration) bool {
 // Step compares once, and does what follows from it. It reports whether the two agree.
 func (w *Watch) Step(ctx context.Context) (agreed bool, err error) {
 	agreed, err = w.step(ctx)
+	if err != nil {
+		w.lag.seen = time.Time{} // the other side may have failed, too, and made no beat because of that
+	}
 	w.noted(agreed, err)
 	return agreed, err
 }
@@ -238,20 +240,20 @@ func (w *Watch) step(ctx context.Context) (agreed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if err := mismatch(d, e); err != nil {
+		if err := Compare(w.config.Broker.Prefix(), d, e); err != nil {
 			return false, err
 		}
 		w.id.Store(&d.ID)
 		r := compare(d, e)
 		switch {
 		case r == fresh:
-			if _, _, err := w.config.Store.SetIdentity(ctx, d, rand.Text(), 0); err != nil {
+			if _, _, err := w.config.Store.SetIdentity(ctx, d, newID(w.config.Broker.Prefix()), 0); err != nil {
 				return false, err
 			}
 			continue // another process may have been faster
 		case r == unsaid:
 			first := entryOf(d)
-			first.Next = rand.Text()
+			first.Next = newID(w.config.Broker.Prefix())
 			if err := first.create(ctx, w.config.Broker); err != nil {
 				return false, err
 			}
@@ -270,7 +272,7 @@ func (w *Watch) step(ctx context.Context) (agreed bool, err error) {
 			w.lag, w.last = lag{}, d
 			return true, w.beat(ctx, d)
 		}
-		w.lag = w.lag.see(r, d, e)
+		w.lag = w.lag.see(r, d, e, time.Now(), w.config.Every)
 		one := r == brokerBehind && e != nil && d.Beats == e.Beats+1 // as between the halves of a beat
 		switch {
 		case w.lag.moved >= foreignBeats && !one:
@@ -302,8 +304,9 @@ func (w *Watch) beat(ctx context.Context, d history.System) error {
 	return entryOf(now).write(ctx, w.config.Broker)
 }
 
-// see is the lag after one more comparison.
-func (l lag) see(r relation, d history.System, e *Entry) lag {
+// see is the lag after one more comparison. If the one before is further away than a beat, beats
+// may have been missed: the time between does not count.
+func (l lag) see(r relation, d history.System, e *Entry, now time.Time, every time.Duration) lag {
 	behind, ahead := int64(-1), d.Beats
 	if e != nil {
 		behind = e.Beats
@@ -313,11 +316,14 @@ func (l lag) see(r relation, d history.System, e *Entry) lag {
 	}
 	switch {
 	case l.which != r || l.behind != behind:
-		return lag{which: r, behind: behind, ahead: ahead, since: time.Now()}
+		return lag{which: r, behind: behind, ahead: ahead, since: now, seen: now}
 	case l.ahead != ahead:
-		l.ahead, l.since = ahead, time.Now()
+		l.ahead, l.since = ahead, now
 		l.moved++
+	case now.Sub(l.seen) > every:
+		l.since = now
 	}
+	l.seen = now
 	return l
 }
 

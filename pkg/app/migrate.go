@@ -91,7 +91,7 @@ func (a *App) refuseFirst(ctx context.Context, adopt bool) error {
 		if schema.Found > 0 {
 			return nil // its system cannot be read before the migration
 		}
-		return a.named(identity.Compare(history.System{}, e))
+		return a.named(identity.Compare(b.Prefix(), history.System{}, e))
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (a *App) refuseFirst(ctx context.Context, adopt bool) error {
 	defer cancel()
 	now, err := store.Identity(reading)
 	if err == nil {
-		err = identity.Compare(now, e)
+		err = identity.Compare(b.Prefix(), now, e)
 	}
 	if err == nil && e == nil && now.Beats > 0 && !now.Exclusive {
 		a.log.Info("NATS has no system; waiting to see whether the database is in use with another NATS")
@@ -169,7 +169,7 @@ func refuseRestored(ctx context.Context, store history.Store, b *natsbroker.Bus,
 	if err != nil {
 		return err
 	}
-	mismatch, is := errors.AsType[*identity.Mismatch](identity.Compare(now, e))
+	mismatch, is := errors.AsType[*identity.Mismatch](identity.Compare(b.Prefix(), now, e))
 	if !is || !mismatch.Restored() {
 		return nil
 	}
