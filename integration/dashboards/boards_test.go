@@ -348,7 +348,7 @@ func orchestrations() board {
 			}},
 			{"Schedules", []panel{
 				{title: "Runs of schedules", unit: aSecond,
-					about: "Started, by why; missed, because no orchestrator looked in time; skipped, because the " +
+					about: "Started, by why; missed: not started within the catch-up time; skipped, because the " +
 						"run before had not ended.", queries: []query{
 						{expr: v.rate(telemetry.MetricScheduleRuns, by{reason}), legend: "{{reason}}", rare: true},
 						{expr: v.rate(telemetry.MetricScheduleMissed, nil), legend: "missed", rare: true},

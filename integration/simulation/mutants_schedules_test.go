@@ -97,4 +97,9 @@ var scheduleMutants = []mutant{
 	{name: "runs beyond the limit start", seed: 14, edits: []edit{
 		{scheduleOf + "step.go", "		d.Limited++\n", "		d.Limited = min(d.Limited+1, 1)\n"},
 	}},
+	{name: "an occurrence for which there is no room is dropped",
+		test: test{pkg: "./internal/schedule", run: "^TestCatchUpOfMany$"}, edits: []edit{
+			{scheduleOf + "step.go", "		case d.full(overlap):\n			d.polled()\n			return\n",
+				"		case d.full(overlap):\n			d.Cursor = o\n			continue\n"},
+		}},
 }

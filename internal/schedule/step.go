@@ -48,10 +48,12 @@ type (
 		Occurrence Occurrence
 		Count      int64
 	}
-	// Skipped is an occurrence that is not started because of others.
+	// Skipped is an occurrence that is not started because of others. CaughtUp says that it was
+	// found late.
 	Skipped struct {
 		Occurrence Occurrence
 		Why        string
+		CaughtUp   bool
 	}
 	// Occupied is a run that did not begin: another start has begun the instance of its id.
 	Occupied struct{ Run Run }
@@ -76,7 +78,6 @@ const (
 	whySame     = "a run of this occurrence has not ended"
 	whyBuffered = "another occurrence is buffered"
 	whyFull     = "the buffer is full"
-	whyMany     = "too many running"
 	whyReplaced = "a later occurrence replaces it"
 )
 
@@ -111,16 +112,19 @@ func (s *State) needsStatus(now time.Time) bool {
 		return false
 	}
 	depends := func(o Overlap) bool { return o != Allow || running >= maxRunning }
-	if slices.ContainsFunc(s.Triggers, func(t Pending) bool { return depends(t.Overlap) && !t.At.After(now) }) {
+	polls := isDue(now, s.pollAt(), s.Polled)
+	if len(s.Triggers) > 0 && (polls || !s.full(s.Triggers[0].Overlap)) &&
+		slices.ContainsFunc(s.Triggers, func(t Pending) bool { return depends(t.Overlap) && !t.At.After(now) }) {
 		return true
 	}
-	if len(s.waiting()) > 0 && isDue(now, s.pollAt(), s.Polled) {
+	if len(s.waiting()) > 0 && polls {
 		return true
 	}
 	if len(s.Backfills) > 0 && depends(s.Backfills[0].Overlap) && isDue(now, s.backfillAt(), s.Polled) {
 		return true
 	}
-	if !s.active() || !depends(s.Spec.normal().Overlap) {
+	own := s.Spec.normal().Overlap
+	if !s.active() || !depends(own) || s.full(own) && !polls {
 		return false
 	}
 	p, err := s.Spec.compile(s.Created)
@@ -181,10 +185,16 @@ func (s *State) backfillAt() time.Time {
 
 // blocked tells whether a backfill has to wait.
 func (s *State) blocked(o Overlap) bool {
+	return s.full(o) || o == BufferAll && (s.running() > 0 || len(s.waiting()) > 0)
+}
+
+// full tells whether there is no room for an occurrence. It waits until there is, and is not
+// skipped: as an occurrence of the schedule until it is missed, as a trigger for ever.
+func (s *State) full(o Overlap) bool {
 	switch o {
 	case BufferAll:
-		return s.running() > 0 || len(s.waiting()) > 0
-	case Allow:
+		return len(s.Buffered) >= maxBuffered
+	case Allow, TerminateOther:
 		return s.running() >= maxRunning
 	default:
 		return false
@@ -212,8 +222,15 @@ func (s *State) WakeAt(now time.Time) time.Time {
 	if len(s.waiting()) > 0 {
 		add(s.pollAt(), s.Polled)
 	}
-	for _, t := range s.Triggers {
-		add(t.At, time.Time{})
+	offered := func(o Overlap, at time.Time) {
+		if s.full(o) {
+			add(later(at, s.pollAt()), s.Polled)
+		} else {
+			add(at, time.Time{})
+		}
+	}
+	if len(s.Triggers) > 0 { // the others wait for the first one
+		offered(s.Triggers[0].Overlap, s.Triggers[0].At)
 	}
 	p, err := s.Spec.compile(s.Created)
 	if err != nil {
@@ -227,7 +244,7 @@ func (s *State) WakeAt(now time.Time) time.Time {
 	}
 	if s.active() {
 		if o, ok := p.next(s.Cursor); ok {
-			add(s.due(o), time.Time{})
+			offered(s.Spec.normal().Overlap, s.due(o))
 		}
 	}
 	return wake
@@ -240,6 +257,7 @@ type step struct {
 	is      map[string]Status
 	pattern *pattern
 	fresh   map[string]bool // instances that this decision starts
+	polls   bool            // it is time to read the statuses that a wait depends on
 	effects []Effect
 }
 
@@ -250,6 +268,7 @@ type step struct {
 func (s *State) Step(id string, now time.Time, is map[string]Status) []Effect {
 	s.ID = id
 	d := &step{State: s, now: moment(now), is: is, fresh: make(map[string]bool)}
+	d.polls = isDue(d.now, s.pollAt(), s.Polled)
 	p, err := s.Spec.compile(s.Created)
 	d.observe()
 	d.startBuffered()
@@ -347,7 +366,8 @@ func (d *step) polled() {
 
 // decideDue decides the occurrences of the schedule that are due.
 func (d *step) decideDue() {
-	if !d.active() {
+	overlap := d.Spec.normal().Overlap
+	if !d.active() || d.full(overlap) && !d.polls {
 		return
 	}
 	d.miss()
@@ -357,17 +377,22 @@ func (d *step) decideDue() {
 			return
 		}
 		due := d.due(o)
-		if due.After(d.now) {
+		switch {
+		case due.After(d.now):
+			return
+		case d.full(overlap):
+			d.polled()
 			return
 		}
 		reason := Scheduled
 		if d.now.Sub(due) > lateAfter {
 			reason = CaughtUp
 		}
-		if !d.offer(Pending{o, reason, d.Spec.normal().Overlap}) {
+		if !d.offer(Pending{o, reason, overlap}) {
 			return
 		}
 		d.Cursor = o
+		d.fills(overlap)
 	}
 }
 
@@ -399,10 +424,17 @@ func (d *step) miss() {
 func (d *step) decideTriggers() {
 	for len(d.Triggers) > 0 {
 		t := d.Triggers[0]
-		if t.At.After(d.now) || !d.offer(t) {
+		switch {
+		case t.At.After(d.now):
+			return
+		case d.full(t.Overlap):
+			d.polled()
+			return
+		case !d.offer(t):
 			return
 		}
 		d.Triggers = slices.Delete(d.Triggers, 0, 1)
+		d.fills(t.Overlap)
 	}
 }
 
@@ -430,8 +462,15 @@ func (d *step) decideBackfills() {
 	}
 }
 
-// offer decides one occurrence by its policy. It returns false if it needs the status of another
-// run for that.
+// fills begins a wait if there is no room for a further occurrence.
+func (d *step) fills(o Overlap) {
+	if d.full(o) {
+		d.Since, d.Polled = d.now, d.now
+	}
+}
+
+// offer decides one occurrence by its policy, for which there is room. It returns false if it needs
+// the status of another run for that.
 func (d *step) offer(p Pending) bool {
 	running, waiting := d.running(), d.waiting()
 	switch {
@@ -444,10 +483,6 @@ func (d *step) offer(p Pending) bool {
 		slices.ContainsFunc(d.Buffered, same):
 		d.skip(p, whySame)
 	case p.Overlap == Allow || p.Overlap == TerminateOther:
-		if running >= maxRunning {
-			d.skip(p, whyMany)
-			break
-		}
 		if p.Overlap == TerminateOther {
 			d.end(ByTerminate)
 		}
@@ -466,7 +501,7 @@ func (d *step) offer(p Pending) bool {
 
 func (d *step) skip(p Pending, why string) {
 	d.Skipped++
-	d.add(Skipped{p.Occurrence, why})
+	d.add(Skipped{p.Occurrence, why, p.Reason == CaughtUp})
 }
 
 // buffer keeps an occurrence until the runs have ended.

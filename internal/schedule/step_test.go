@@ -283,11 +283,14 @@ func TestTooMany(t *testing.T) {
 	for _, r := range w.s.Runs {
 		w.is[r.Instance] = schedule.Status{Kind: schedule.Running}
 	}
-	w.at("00:01:41", "skip 00:01:41: too many running")
+	w.at("00:01:41")
+	if wake := w.s.WakeAt(w.now); !wake.After(w.now) || wake.After(w.now.Add(10*time.Second)) {
+		t.Errorf("a schedule that waits is looked at again at %s", wake)
+	}
 	for id := range w.is {
 		w.is[id] = schedule.Status{Kind: schedule.Ended}
 	}
-	w.at("00:01:42", "start 00:01:42")
+	w.at("00:01:42", "start 00:01:41", "start 00:01:42")
 	if len(w.s.Runs) != 20 {
 		t.Errorf("%d runs are kept", len(w.s.Runs))
 	}
@@ -296,8 +299,49 @@ func TestTooMany(t *testing.T) {
 	for range 11 {
 		w.step()
 	}
-	if len(w.s.Buffered) != 1000 || w.s.Skipped != 1 || w.log[0] != "skip 00:16:42: the buffer is full" {
+	if len(w.s.Buffered) != 1000 || w.s.Skipped != 0 || len(w.log) > 0 {
 		t.Errorf("%d are buffered, %d skipped, %q", len(w.s.Buffered), w.s.Skipped, w.log)
+	}
+	w.is[w.s.Runs[0].Instance] = schedule.Status{Kind: schedule.Ended}
+	w.at("00:16:50", "start 00:00:02")
+	if last := w.s.Buffered[999].Nominal; len(w.s.Buffered) != 1000 || !strings.HasSuffix(last, "00:16:42Z") {
+		t.Errorf("%d are buffered, the last one of %s", len(w.s.Buffered), last)
+	}
+}
+
+// TestCatchUpOfMany: after an absence, more occurrences are due than runs may be active at once.
+// Each is started, or is missed when it is too old; none is skipped.
+func TestCatchUpOfMany(t *testing.T) {
+	t.Parallel()
+	for _, overlap := range []schedule.Overlap{schedule.Allow, schedule.TerminateOther} {
+		w := newWorld(t, spec{Cron: "* * * * * *", Overlap: overlap, CatchUp: events.Duration(10 * time.Minute)})
+		w.now = midnight.Add(10 * time.Minute)
+		for n := 0; len(w.starts) < 600; n++ {
+			if n > 2000 {
+				t.Fatalf("%s: %d of 600 occurrences are started, %d skipped", overlap, len(w.starts), w.s.Skipped)
+			}
+			w.step()
+			for _, r := range w.s.Runs {
+				w.is[r.Instance] = schedule.Status{Kind: schedule.Ended}
+			}
+			w.now = w.s.WakeAt(w.now)
+		}
+		if w.s.Skipped+w.s.Missed > 0 || w.now.After(midnight.Add(11*time.Minute)) {
+			t.Errorf("%s: %d skipped, %d missed, at %s", overlap, w.s.Skipped, w.s.Missed, w.now)
+		}
+	}
+	w := newWorld(t, spec{Cron: "* * * * * *", Overlap: schedule.Allow, CatchUp: events.Duration(time.Minute)})
+	for steps := 0; w.now.Before(midnight.Add(10 * time.Minute)); steps++ { // no run ends
+		w.step()
+		for _, r := range w.s.Runs {
+			w.is[r.Instance] = schedule.Status{Kind: schedule.Running}
+		}
+		if w.now = w.s.WakeAt(w.now); steps > 1000 {
+			t.Fatalf("it is looked at %d times until %s", steps, w.now)
+		}
+	}
+	if len(w.starts) != 100 || w.s.Skipped > 0 || w.s.Missed < 420 || w.s.Missed > 450 {
+		t.Errorf("%d started, %d skipped, %d missed", len(w.starts), w.s.Skipped, w.s.Missed)
 	}
 }
 

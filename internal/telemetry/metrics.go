@@ -401,7 +401,7 @@ var described = []Described{
 	{Name: MetricScheduleDelay, Type: Histogram, Unit: "s", Buckets: quick,
 		Help: "How long after its time a run was committed, its jitter left out; only runs that were started in time."},
 	{Name: MetricScheduleMissed, Type: Counter, Unit: "{run}",
-		Help: "Runs of schedules that were not started, because no orchestrator looked in time: normally none."},
+		Help: "Runs of schedules that were not started within the catch-up time: normally none."},
 	{Name: MetricScheduleSkipped, Type: Counter, Unit: "{run}",
 		Help: "Runs of schedules that were left out, because the run before had not ended."},
 

@@ -404,6 +404,7 @@ func (m *Manager) commit(ctx context.Context, now, began time.Time, row history.
 // record logs and counts the effects of a decision.
 func (m *Manager) record(state *schedule.State, committed time.Time, effects []schedule.Effect) {
 	id := state.ID
+	var late []schedule.Occurrence
 	for _, e := range effects {
 		switch e := e.(type) {
 		case schedule.Start:
@@ -419,11 +420,14 @@ func (m *Manager) record(state *schedule.State, committed time.Time, effects []s
 			m.log.Debug("run of a schedule started", "schedule", id, "instance", e.Run.Instance)
 		case schedule.Missed:
 			m.config.Metrics.Missed(e.Count)
-			m.log.Warn("runs of a schedule were missed: no orchestrator looked at it in time", "schedule", id,
-				"dropped", e.Count, "detail", "the last one is of "+e.Occurrence.Nominal)
+			m.log.Warn("runs of a schedule were missed: they could not be started within its catch-up time",
+				"schedule", id, "dropped", e.Count, "detail", "the last one is of "+e.Occurrence.Nominal)
 		case schedule.Skipped:
 			m.config.Metrics.Skipped(1)
 			m.log.Debug("run of a schedule skipped", "schedule", id, "detail", e.Occurrence.Nominal, "reason", e.Why)
+			if e.CaughtUp {
+				late = append(late, e.Occurrence)
+			}
 		case schedule.Occupied:
 			m.log.Warn("run of a schedule did not begin: another start has begun the instance of its id", "schedule",
 				id, "instance", e.Run.Instance)
@@ -431,6 +435,11 @@ func (m *Manager) record(state *schedule.State, committed time.Time, effects []s
 			m.log.Error("schedule starts nothing: its times cannot be read here", "schedule", id, "error", e.Err)
 		default: // it is a message that ends a run
 		}
+	}
+	if n := len(late); n > 0 {
+		from, to := late[0].At.UTC().Format(time.RFC3339), late[n-1].At.Add(time.Second).UTC().Format(time.RFC3339)
+		m.log.Warn("runs of a schedule that were late were skipped, as its overlap policy says", "schedule", id,
+			"dropped", n, "detail", fmt.Sprintf("rondo schedules backfill %s %s %s starts them", id, from, to))
 	}
 }
 

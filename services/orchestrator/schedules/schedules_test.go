@@ -51,12 +51,13 @@ type world struct {
 	away      bool          // the orchestrators are
 	takes     time.Duration // how long a change takes
 	metrics   *telemetry.ScheduleMetrics
+	log       *slog.Logger
 }
 
 func newWorld(t *testing.T) *world {
 	return &world{t: t, rows: make(map[string]history.Schedule), starts: make(map[string][]time.Time),
 		instances: make(map[string]time.Time), ended: make(map[string]string), messages: make(map[string]bool),
-		begunBy: make(map[string]string)}
+		begunBy: make(map[string]string), log: slog.New(slog.DiscardHandler)}
 }
 
 func (w *world) set(change func()) {
@@ -227,7 +228,7 @@ func (w *world) manager(first bool) *schedules.Manager {
 			defer w.mu.Unlock()
 			return w.has, nil
 		},
-		Metrics: w.metrics, Log: slog.New(slog.DiscardHandler)})
+		Metrics: w.metrics, Log: w.log})
 }
 
 // inWorld runs a test on virtual time, with two orchestrators. It begins at midnight.
