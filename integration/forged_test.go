@@ -1,12 +1,17 @@
 package integration_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	natsbroker "github.com/rondo-run/rondo/internal/broker/nats"
+	"github.com/rondo-run/rondo/internal/query"
+	"github.com/rondo-run/rondo/internal/schedule"
+	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
 	"github.com/rondo-run/rondo/pkg/orchestration"
 	"github.com/rondo-run/rondo/pkg/round"
@@ -79,5 +84,56 @@ func TestNobodyAnswersForAChild(t *testing.T) {
 	s.ended("after")
 	if i, err := s.store.Instance(t.Context(), "order-1"); err != nil || i.Status != round.Running {
 		t.Errorf("%v %s, %v", i.Status, i.Output, err)
+	}
+}
+
+// TestHostileClientsStartNoRuns has a client start the runs of a schedule before the schedule does,
+// with the message ids that the schedule will use, and another instance with its attribute.
+func TestHostileClientsStartNoRuns(t *testing.T) {
+	s := newSystem(t, openSQLite(t), basics...)
+	s.orchestrate()
+	r := s.raw()
+	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	forged := map[string]string{events.HeaderMsgID: "nightly@2026-01-01T00:00:00Z",
+		events.HeaderNATSMsgID: "nightly@2026-01-02T00:00:00Z"}
+	for i, name := range []string{events.HeaderMsgID, events.HeaderNATSMsgID} {
+		id := fmt.Sprintf("schedule/nightly/1/2026-01-%02dT00:00:00Z/%d", i+1, i+1)
+		err := r.publish("rondo.start.childless."+forged[name], nats.Header{name: {id}}, []byte(`"evil"`))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := r.publish("rondo.start.childless.evil", nats.Header{
+		events.HeaderAttributes: {`{"rondo.schedule":"nightly"}`}}, []byte(`"evil"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.schedules().Put(t.Context(), query.PutSchedule{Schedule: query.Schedule{ID: "nightly",
+		Run:  query.Start{Orchestration: "childless", Input: codec.Payload(`"good"`)},
+		Spec: schedule.Spec{Calendars: []schedule.Calendar{{Year: "2026", Month: "1", Day: "1,2", Hour: "0"}}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.schedules().Change(t.Context(), "nightly", query.ScheduleChange{Backfill: &query.Backfill{
+		From: day, To: day.Add(25 * time.Hour)}, Overlap: schedule.Allow}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range forged {
+		s.completed(id, "child of good")
+	}
+	if t.Failed() {
+		return // there is no dead letter to wait for
+	}
+	for _, id := range forged {
+		if letter := s.dead(r, "rondo.start.childless."+id); !strings.Contains(
+			letter.Header.Get(natsbroker.HeaderDeadDetail), "reserved") {
+			t.Errorf("the dead letter says %v", letter.Header)
+		}
+	}
+	s.dead(r, "rondo.start.childless.evil")
+	for _, x := range s.runsOf("nightly") {
+		if x.Instance == "evil" {
+			t.Error("an instance of a client has the attribute of a schedule")
+		}
 	}
 }

@@ -343,7 +343,7 @@ func (w *world) notesRun(instance string, ended bool) {
 
 // publishes sees a message of a schedule that is published: it must be stored.
 func (w *world) publishes(r *road, m events.Wire) {
-	if len(w.plans) == 0 || !strings.HasPrefix(m.Subject, "rondo.start.") {
+	if len(w.plans) == 0 || !strings.HasPrefix(m.Subject, "rondo.internal_start.") {
 		return
 	}
 	d, err := events.Decode("rondo", m.Subject, m.Header, m.Body, "")

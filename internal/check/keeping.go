@@ -204,8 +204,8 @@ func (k *keeping) ask(ctx context.Context) error {
 			k.nowhere(x)
 			continue
 		}
-		m := events.Message{ID: x.Message, Instance: x.Instance, Internal: x.By != nil, NotBefore: x.Due,
-			Content: x.content}
+		m := events.Message{ID: x.Message, Instance: x.Instance, Content: x.content, NotBefore: x.Due,
+			Internal: x.By != nil || events.ReservedID(x.Message)}
 		w, err := events.Encode(k.o.Prefix, m)
 		if err != nil {
 			return fmt.Errorf("ask NATS about instance %q: %w", x.Instance, err)

@@ -45,9 +45,13 @@ func (s *shelf) PendingStarts(_ context.Context, f broker.StartFilter, from brok
 // add stores a start of an instance.
 func (s *shelf) add(verb, name, instance string, change ...func(*broker.PendingStart)) {
 	n := len(s.starts)
+	id := fmt.Sprint("m-", n)
+	if verb != "start" {
+		id = fmt.Sprint("start/1-2/l/", n)
+	}
 	p := broker.PendingStart{Key: fmt.Sprint(n), Delivery: broker.Delivery{
 		Subject: "rondo." + verb + "." + name + "." + events.EncodeToken(instance), Sequence: uint64(n),
-		StoredAt: noon, Header: events.Header{events.HeaderMsgID: {fmt.Sprint("start/1-2/l/", n)}}}}
+		StoredAt: noon, Header: events.Header{events.HeaderMsgID: {id}}}}
 	for _, c := range change {
 		c(&p)
 	}

@@ -412,7 +412,7 @@ func delay(id, nominal string, most time.Duration) time.Duration {
 // message is the id of a start message. A backfill may start an instance again that has ended, so
 // that its message is another one.
 func (s *State) message(nominal string, reason Reason) string {
-	id := "schedule/" + events.EncodeToken(s.ID) + "/" + strconv.FormatInt(s.Edition, 10) + "/" + nominal
+	id := events.ScheduleIDs + events.EncodeToken(s.ID) + "/" + strconv.FormatInt(s.Edition, 10) + "/" + nominal
 	if reason == Backfilled {
 		id += "/" + strconv.FormatInt(s.Started+1, 10)
 	}

@@ -173,9 +173,6 @@ func (m *InstanceMetrics) child(name string) string {
 	return m.children.of(name)
 }
 
-// ofSchedule begins the ids of the starts of schedules.
-const ofSchedule = "schedule/"
-
 // initiator is the label of the origin of an execution.
 func initiator(f *events.Started) string {
 	switch {
@@ -185,7 +182,7 @@ func initiator(f *events.Started) string {
 		return "parent"
 	case strings.HasPrefix(f.Message, string(events.VerbStart)+"/"):
 		return "launched"
-	case strings.HasPrefix(f.Message, ofSchedule):
+	case strings.HasPrefix(f.Message, events.ScheduleIDs):
 		return "schedule"
 	}
 	return "client"

@@ -77,6 +77,9 @@ func decode(prefix, subject string, h Header, body []byte, fallback string) (Mes
 		h = h.ofClients()
 	}
 	m.Content, err = decodeContent(verb, tokens[1:len(tokens)-1], h, body)
+	if err == nil {
+		err = checkOrigin(m)
+	}
 	if err != nil {
 		return Message{}, err
 	}

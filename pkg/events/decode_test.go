@@ -215,7 +215,7 @@ func TestAnInstanceMayBeLaunchedUnderTheIdOfAChild(t *testing.T) {
 		wantError(t, err, "reserved for the ids of children")
 	}
 	_, err := decode("rondo.start.audit.order-7~1%2E4", header(events.HeaderMsgID, "start/1-4/l/order-7"), "")
-	wantError(t, err, "reserved for the ids of children") // a client says so
+	wantError(t, err, "reserved for the services") // a client says so
 }
 
 // Only the services may say that a message comes from a parent: what a client says of one counts
@@ -245,6 +245,32 @@ func TestClientsHaveNoChildren(t *testing.T) {
 		"internal_.pack"} {
 		_, err := decode("rondo."+verb+".pack-9", parent, "")
 		wantError(t, err, "unknown verb")
+	}
+}
+
+// Services may use the ids that clients may not, and clients all others.
+func TestIDsAreReservedByTheirForm(t *testing.T) {
+	for id, want := range map[string]bool{"schedule/x": true, "schedule/": true, "delete/l/order-7": true,
+		events.MessageID(events.VerbStart, "order-7", ref): true, "control/1-4/l/order-7": true,
+		events.StartMessageID("event/1-4/l/order-7", 1): true,
+		"schedule": false, "schedules/x": false, "delete": false, "start/order-7": false, "start/1-4": false,
+		"start": false, "": false, "start/1-0/l/x": false, "order/1-4/l/x": false,
+		events.MessageID(events.VerbDone, "order-7", ref): false} {
+		if got := events.ReservedID(id); got != want {
+			t.Errorf("%q: got %v", id, got)
+		}
+		m := events.Message{ID: id, Instance: "i", Internal: true,
+			Content: &events.Start{Orchestration: "o", Attributes: map[string]string{events.AttributeSchedule: "x"}}}
+		if w := wire(t, m); id != "" && mustDecode(t, w.Subject, w.Header, "").ID != id {
+			t.Errorf("%q does not arrive", id)
+		}
+		m.Internal = false
+		_, err := events.Encode("rondo", m)
+		wantError(t, err, "reserved")
+		m.Content = &events.Start{Orchestration: "o"}
+		if _, err := events.Encode("rondo", m); (err != nil) != want {
+			t.Errorf("%q from a client: %v", id, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,8 @@ type Message struct {
 	// Instance is the receiver.
 	Instance string
 	// Internal says that a service has sent it: a start, an event, a mailbox message or a control
-	// message that comes from another instance. Only then does it count what it says of a parent.
+	// message that comes from another instance, or from a schedule. Only then does it count what it
+	// says of a parent, and may it have a [ReservedID].
 	Internal bool
 	// NotBefore delays it; zero means at once.
 	NotBefore time.Time
@@ -44,8 +46,8 @@ type Content interface {
 // Verb is the first word of a subject after the prefix.
 type Verb string
 
-// internal begins the verbs of what instances start, raise, send and control; clients may not
-// publish under them:
+// internal begins the verbs of what instances start, raise, send and control, and of what schedules
+// start and end; clients may not publish under them:
 //
 //	rondo.internal_start.<orchestration>.<instance>
 const internal = "internal_"
@@ -122,6 +124,48 @@ func (r Ref) token() string {
 // execution, and the event that caused it.
 func MessageID(verb Verb, instance string, ref Ref) string {
 	return string(verb) + "/" + ref.Place() + "/" + ref.Incarnation + "/" + EncodeToken(instance)
+}
+
+// ScheduleIDs begins the ids of the messages of schedules.
+const ScheduleIDs = "schedule/"
+
+// AttributeSchedule is the attribute of each run of a schedule. Its value is the id of the
+// schedule.
+const AttributeSchedule = "rondo.schedule"
+
+// ReservedID reports whether an id has the form of those that services give to messages which
+// clients may publish, too: those of schedules, of deletions, and of [MessageID]. A client could
+// otherwise have a message of a service ignored as a duplicate of its own.
+func ReservedID(id string) bool {
+	if strings.HasPrefix(id, ScheduleIDs) || strings.HasPrefix(id, "delete/") {
+		return true
+	}
+	verb, rest, _ := strings.Cut(id, "/")
+	place, _, more := strings.Cut(rest, "/")
+	if !more || !Verb(verb).fromClients() {
+		return false
+	}
+	_, _, err := decodePlace(place)
+	return err == nil
+}
+
+// checkOrigin refuses a message that is not of a service and has what only theirs have.
+func checkOrigin(m Message) error {
+	if m.Internal {
+		return nil
+	}
+	if ReservedID(m.ID) {
+		return fmt.Errorf("message id %q: ids of this form are reserved for the services; choose another id",
+			cut(m.ID, 128))
+	}
+	start, ok := m.Content.(*Start)
+	if !ok {
+		return nil
+	}
+	if _, reserved := start.Attributes[AttributeSchedule]; reserved {
+		return fmt.Errorf("attribute %q is reserved for the runs of schedules; choose another name", AttributeSchedule)
+	}
+	return nil
 }
 
 // PendingID is the id of the message that says that an activity is pending: a worker may have said

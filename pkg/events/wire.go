@@ -177,6 +177,9 @@ func Encode(prefix string, m Message) (Wire, error) {
 	if m.Instance == "" {
 		return Wire{}, errors.New("a message to nobody")
 	}
+	if err := checkOrigin(m); err != nil {
+		return Wire{}, fmt.Errorf("message to %q: %w", m.Instance, err)
+	}
 	var err error
 	switch c := m.Content.(type) {
 	case *Start:

@@ -501,18 +501,18 @@ func (m *Manager) statuses(ctx context.Context, state *schedule.State, ids []str
 	return is, nil
 }
 
-// AttributeSchedule is the attribute of each run that names its schedule.
-const AttributeSchedule = "rondo.schedule"
-
-// messages returns the messages that effects stand for.
+// messages returns the messages that effects stand for. They are internal, so that no client can
+// publish one with the id of a run, or with its attribute, before the schedule does.
 func (m *Manager) messages(row history.Schedule, state *schedule.State,
 	effects []schedule.Effect) ([]events.Wire, error) {
 	var out []events.Wire
 	id := row.ID
 	end := func(instance string, how events.How) events.Message {
 		return events.Message{
-			ID:       fmt.Sprintf("schedule/%s/%d/%s/%s", events.EncodeToken(id), row.Version, how, instance),
-			Instance: instance, Content: &events.Control{How: how, Reason: "schedule " + id + " starts its next run"}}
+			ID: events.ScheduleIDs +
+				fmt.Sprintf("%s/%d/%s/%s", events.EncodeToken(id), row.Version, how, instance),
+			Instance: instance, Internal: true,
+			Content: &events.Control{How: how, Reason: "schedule " + id + " starts its next run"}}
 	}
 	add := func(x events.Message) error {
 		w, err := events.Encode(m.config.Prefix, x)
@@ -525,7 +525,7 @@ func (m *Manager) messages(row history.Schedule, state *schedule.State,
 		case schedule.Start:
 			var start *events.Start
 			if start, err = startOf(id, state.Action); err == nil {
-				err = add(events.Message{ID: e.Run.Message, Instance: e.Run.Instance, Content: start})
+				err = add(events.Message{ID: e.Run.Message, Instance: e.Run.Instance, Internal: true, Content: start})
 			}
 		case schedule.Cancel:
 			err = add(end(e.Instance, events.Cancel))
@@ -550,7 +550,7 @@ func startOf(id string, action json.RawMessage) (*events.Start, error) {
 	if attributes == nil {
 		attributes = make(map[string]string, 1)
 	}
-	attributes[AttributeSchedule] = id
+	attributes[events.AttributeSchedule] = id
 	return &events.Start{Orchestration: a.Orchestration, Version: a.Version, Input: a.Input,
 		Attributes: attributes}, nil
 }

@@ -110,7 +110,7 @@ func (w *world) take(x events.Wire) {
 			return
 		}
 		w.messages[m.ID] = true
-		if c.Attributes[schedules.AttributeSchedule] == "" {
+		if c.Attributes[events.AttributeSchedule] == "" {
 			w.t.Errorf("%s does not name its schedule: %v", m.Instance, c.Attributes)
 		}
 		if _, ok := w.instances[m.Instance]; !ok {
