@@ -107,6 +107,8 @@ type Changed struct {
 type Settled struct {
 	Instance string `json:"instance"`
 	Message  string `json:"message"`
+	// Verb is that of the message. Senders may give messages of several verbs the same id.
+	Verb events.Verb `json:"verb"`
 	// Verdict is accepted, ignored or dead; see [round.Reason] for the reasons.
 	Verdict string       `json:"verdict"`
 	Reason  round.Reason `json:"reason"`
@@ -130,6 +132,9 @@ func (s Settled) Taken() bool {
 	return s.Verdict == VerdictAccepted || s.Verdict == VerdictIgnored &&
 		(s.Reason == round.Duplicate || s.Reason == round.Woken)
 }
+
+// IsOf reports whether the receipt is that of a message to its instance.
+func (s Settled) IsOf(id string, verb events.Verb) bool { return s.Message == id && s.Verb == verb }
 
 // ---- Publish.
 
@@ -238,9 +243,9 @@ func notifyValues(n broker.Notifications, t *round.Turn) error {
 // after the commit, and for messages that change nothing. It publishes nothing for a message that
 // the broker will redeliver. The row is the state of the instance after the message, as far as it
 // is known.
-func NotifyReceipt(n broker.Notifications, instance string, row round.Row, message string, r round.Receipt) error {
+func NotifyReceipt(n broker.Notifications, row round.Row, m events.Message, r round.Receipt) error {
 	s := Settled{
-		Instance: instance, Message: message, Reason: r.Reason, Detail: r.Detail,
+		Instance: m.Instance, Message: m.ID, Verb: m.Content.Verb(), Reason: r.Reason, Detail: r.Detail,
 		Incarnation: row.Incarnation, Execution: row.Execution, Status: row.Status, StartMessage: row.StartMessage,
 	}
 	switch r.Verdict {
@@ -257,7 +262,7 @@ func NotifyReceipt(n broker.Notifications, instance string, row round.Row, messa
 	if err != nil {
 		return err
 	}
-	return n.Notify(words(TopicSettled, shortID(message), instance), nil, body)
+	return n.Notify(words(TopicSettled, shortID(m.ID), m.Instance), nil, body)
 }
 
 func notifyDeleted(n broker.Notifications, instance string) error {

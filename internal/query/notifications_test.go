@@ -132,6 +132,9 @@ func TestReceipts(t *testing.T) {
 	defer stop()
 	row := round.Row{Incarnation: "l", Execution: 2, Status: round.Running, StartMessage: "m0"}
 	long := strings.Repeat("m", 500)
+	message := func(id string) events.Message {
+		return events.Message{ID: id, Instance: "a", Content: &events.EventRaised{Name: "e"}}
+	}
 	for _, c := range []struct {
 		receipt round.Receipt
 		message string
@@ -147,7 +150,7 @@ func TestReceipts(t *testing.T) {
 		{round.Receipt{Verdict: round.Again}, "m", "", false},
 	} {
 		heard = nil
-		must(t, query.NotifyReceipt(b, "a", row, c.message, c.receipt))
+		must(t, query.NotifyReceipt(b, row, message(c.message), c.receipt))
 		if c.want == "" {
 			if len(heard) != 0 {
 				t.Errorf("%+v was announced", c.receipt)
@@ -155,7 +158,8 @@ func TestReceipts(t *testing.T) {
 			continue
 		}
 		s, ok := heard[0].Settled()
-		if !ok || s.Message != c.message || s.Verdict != c.want || s.Taken() != c.taken ||
+		if !ok || !s.IsOf(c.message, events.VerbEvent) || s.IsOf(c.message, events.VerbStart) ||
+			s.Verdict != c.want || s.Taken() != c.taken ||
 			s.Reason != c.receipt.Reason || s.Detail != c.receipt.Detail ||
 			s.Incarnation != "l" || s.Execution != 2 || s.Status != round.Running || s.StartMessage != "m0" {
 			t.Errorf("%+v: heard %+v", c.receipt, s)
@@ -183,7 +187,7 @@ func TestBrokerThatFails(t *testing.T) {
 		historytest.Together(a.SetStatus("1"), a.Set("k", "1"), a.Complete("1"))); !errors.Is(err, b.fail) {
 		t.Errorf("got %v", err)
 	}
-	if err := query.NotifyReceipt(b, "a", a.Row, "m",
+	if err := query.NotifyReceipt(b, a.Row, events.Message{ID: "m", Instance: "a", Content: &events.Start{}},
 		round.Receipt{Verdict: round.Accepted}); !errors.Is(err, b.fail) {
 		t.Errorf("got %v", err)
 	}

@@ -107,11 +107,12 @@ func decisionOf(c *Client, instance, start string) decision {
 // hear takes a notification, and reports whether it is a reason to ask.
 func (d *decision) hear(n query.Notification) bool {
 	s, ok := n.Settled()
-	if !ok || d.settled || s.Message != d.start && (d.probe == "" || s.Message != d.probe) {
+	start := s.IsOf(d.start, events.VerbStart)
+	if !ok || d.settled || !start && (d.probe == "" || !s.IsOf(d.probe, events.VerbWake)) {
 		return false
 	}
 	d.settled = true
-	d.taken = s.Message == d.start && s.Verdict == query.VerdictAccepted
+	d.taken = start && s.Verdict == query.VerdictAccepted
 	return true
 }
 
@@ -170,7 +171,7 @@ func (c *Client) Deliver(ctx context.Context, m events.Message) (orchestration.R
 	}
 	query.AskReceipt(&w)
 	c.noteStart(m, time.Time{}) // a call that waits for a receipt publishes when it listens
-	d := delivering{decision: decisionOf(c, m.Instance, m.ID), wire: w}
+	d := delivering{decision: decisionOf(c, m.Instance, m.ID), wire: w, verb: m.Content.Verb()}
 	d.begins, _ = m.Content.(*events.Start)
 	err = c.waits.follow(ctx, m.Instance, time.Time{}, d.look)
 	return d.receipt, err
@@ -180,6 +181,7 @@ func (c *Client) Deliver(ctx context.Context, m events.Message) (orchestration.R
 type delivering struct {
 	decision
 	wire      events.Wire
+	verb      events.Verb
 	begins    *events.Start // nil: it is no start
 	receipt   orchestration.Receipt
 	published time.Time
@@ -188,7 +190,7 @@ type delivering struct {
 
 func (d *delivering) look(ctx context.Context, heard []query.Notification, ask bool) (bool, error) {
 	for _, n := range heard {
-		if s, ok := n.Settled(); ok && s.Message == d.start {
+		if s, ok := n.Settled(); ok && s.IsOf(d.start, d.verb) {
 			d.receipt = orchestration.Receipt{Taken: s.Taken(), Reason: string(s.Reason), Detail: s.Detail,
 				Status: string(s.Status)}
 			return true, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/rondo-run/rondo/internal/query"
 	"github.com/rondo-run/rondo/pkg/client"
 	"github.com/rondo-run/rondo/pkg/codec"
 	"github.com/rondo-run/rondo/pkg/events"
@@ -472,6 +473,56 @@ func TestDurableStart(t *testing.T) {
 	}
 	_, err = echo.Start(ctx, c, "b", orchestration.ID("x"), orchestration.Durable())
 	must(t, err) // it is there already
+}
+
+// TestReceiptOfAnotherMessage: the receipt of an event with the id of a start is not that of the
+// start.
+func TestReceiptOfAnotherMessage(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, code()...)
+	c := s.client(client.Options{}.AskEvery(500*time.Millisecond, 500*time.Millisecond))
+	ctx := soon(t)
+	_, err := echo.Run(ctx, c, "first", orchestration.ID("y"))
+	must(t, err)
+	s.deaf.Store(true)
+	settleEvent := func(instance string) {
+		must(t, query.NotifyReceipt(s.bus, round.Row{}, events.Message{ID: "m", Instance: instance,
+			Content: &events.EventRaised{Name: "knock"}},
+			round.Receipt{Verdict: round.Ignored, Reason: round.NoWaiter}))
+	}
+	var receipt orchestration.Receipt
+	started := make(chan error, 1)
+	go func() {
+		_, err := echo.Start(ctx, c, "a", orchestration.ID("x"), orchestration.RequestID("m"),
+			orchestration.ReceiptTo(&receipt))
+		started <- err
+	}()
+	waitUntil(t, func() bool { // then the client listens
+		for start, err := range c.Instances().Pending(ctx, client.PendingFilter{Instance: "x"}) {
+			must(t, err)
+			return start.Instance == "x"
+		}
+		return false
+	})
+	settleEvent("x")
+
+	h, err := echo.Start(ctx, c, "second", orchestration.ID("y"), orchestration.RequestID("m"),
+		orchestration.RestartFinished())
+	must(t, err)
+	ended, asked := make(chan string, 1), s.asked.Load()
+	go func() {
+		out, err := h.Wait(ctx)
+		ended <- fmt.Sprint(out, err)
+	}()
+	waitUntil(t, func() bool { return s.asked.Load() > asked+4 }) // x and y twice a second
+	settleEvent("y")
+	s.deaf.Store(false)
+	if err := <-started; err != nil || !receipt.Taken || receipt.Reason != string(round.Taken) {
+		t.Errorf("the start has %+v, %v", receipt, err)
+	}
+	if got := <-ended; got != "second<nil>" {
+		t.Errorf("the result is %s", got)
+	}
 }
 
 // TestReceiptThatIsLost: the message is published again, and history knows that it was taken.

@@ -247,7 +247,7 @@ func (s *system) announce(d broker.Delivery, m events.Message, row round.Row, tu
 	_, isStart := m.Content.(*events.Start)
 	if query.WantsReceipt(d.Header) && !s.noReceipts.Load() && !(isStart && s.noStarts.Load()) &&
 		len(turn.Receipts) > 0 {
-		if err := query.NotifyReceipt(s.bus, m.Instance, row, m.ID, turn.Receipts[0]); err != nil {
+		if err := query.NotifyReceipt(s.bus, row, m, turn.Receipts[0]); err != nil {
 			s.t.Log(err)
 		}
 	}

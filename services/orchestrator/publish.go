@@ -32,7 +32,7 @@ func (n *notifier) receipt(e *entry, i *item, r round.Receipt) {
 	if i.inside() || !query.WantsReceipt(i.delivery.Header) {
 		return
 	}
-	if err := query.NotifyReceipt(n.broker, e.id, e.known.row(), i.message.ID, r); err != nil {
+	if err := query.NotifyReceipt(n.broker, e.known.row(), i.message, r); err != nil {
 		e.logger(n.log).Debug("a receipt was not sent", "error", err)
 	}
 }
