@@ -56,7 +56,8 @@ const (
 )
 
 // pending lists starts that wait in the broker. A page may be shorter than its limit, even empty,
-// and still have a Next, so that its cost has a bound.
+// and still have a Next, so that its cost has a bound. It has each start once, also if the broker
+// stores it twice, because its sender has published it again.
 func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
 	f, err := q.pendingFilter()
 	if err != nil {
@@ -74,8 +75,8 @@ func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
 			return nil, err
 		}
 		for _, s := range page.Starts {
-			p, ok := a.pendingOf(s)
-			if !ok || !strings.HasPrefix(p.Instance, f.IDPrefix) || seen.again(s) {
+			p, id, ok := a.pendingOf(s)
+			if !ok || !strings.HasPrefix(p.Instance, f.IDPrefix) || seen.stored(s) || seen.message(p, id) {
 				continue
 			}
 			n, err := size(p)
@@ -95,13 +96,18 @@ func (a *answerer) pending(ctx context.Context, q Question) (any, error) {
 	return out, nil
 }
 
-// listed has the starts that were listed, by subject and key: a start that moves meanwhile is found
-// twice.
-type listed map[[2]string]bool
+// listed has the starts that were listed.
+type listed map[[3]string]bool
 
-// again notes a start, and reports whether it was noted before.
-func (l listed) again(s broker.PendingStart) bool {
-	key := [2]string{s.Subject, s.Key}
+// stored notes a stored start, and reports whether it was noted before: one that moves meanwhile is
+// found twice.
+func (l listed) stored(s broker.PendingStart) bool { return l.again("stored", s.Subject, s.Key) }
+
+// message notes the message of a start, and reports whether it was noted before.
+func (l listed) message(p Pending, id string) bool { return l.again("message", p.Instance, id) }
+
+func (l listed) again(kind, of, id string) bool {
+	key := [3]string{kind, of, id}
 	is := l[key]
 	l[key] = true
 	return is
@@ -116,19 +122,19 @@ func (a *answerer) pendingPage(ctx context.Context, f PendingFilter, from broker
 	return page, err
 }
 
-// pendingOf decodes a start. ok is false for a message that the orchestrators dead-letter.
-func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, ok bool) {
+// pendingOf decodes a start, with the id of its message. ok is false for a message that the orchestrators dead-letter.
+func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, id string, ok bool) {
 	body := s.Body
 	if len(s.Header) > 0 { // otherwise only the body tells a start from a response of NATS
 		body = nil
 	}
 	m, err := events.Decode(a.o.Prefix, s.Subject, s.Header, body, s.ID())
 	if err != nil {
-		return p, false
+		return p, "", false
 	}
 	start, ok := m.Content.(*events.Start)
 	if !ok {
-		return p, false
+		return p, "", false
 	}
 	p = Pending{Instance: m.Instance, Name: start.Orchestration, Version: start.Version, StoredAt: s.StoredAt,
 		Why: Queued}
@@ -142,7 +148,7 @@ func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, ok bool) {
 		p.Why, p.Due = Scheduled, s.NotBefore
 	}
 	p.StoredAt, p.Due = p.StoredAt.UTC(), p.Due.UTC()
-	return p, true
+	return p, m.ID, true
 }
 
 // The errors of a withdrawal.
@@ -168,19 +174,22 @@ func (a *answerer) withdraw(ctx context.Context, q Question) (any, error) {
 		return nil, err
 	}
 	var starts []broker.PendingStart
-	seen := make(listed)
+	n, seen := 0, make(listed)
 	for from, more := (broker.StartCursor{}), true; more; {
 		page, err := a.pendingPage(ctx, PendingFilter{Instance: q.Instance}, from, pendingAtOnce)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range page.Starts {
-			p, ok := a.pendingOf(s)
-			if !ok || p.Instance != q.Instance || seen.again(s) {
+			p, id, ok := a.pendingOf(s)
+			if !ok || p.Instance != q.Instance || seen.stored(s) {
 				continue
 			}
 			if p.Parent != "" {
 				return nil, fmt.Errorf("instance %q, child of %q: %w", p.Instance, p.Parent, ErrPendingChild)
+			}
+			if !seen.message(p, id) {
+				n++
 			}
 			s.Header, s.Body = nil, nil
 			starts = append(starts, s)
@@ -198,7 +207,7 @@ func (a *answerer) withdraw(ctx context.Context, q Question) (any, error) {
 	if err := a.notStarted(ctx, q.Instance); err != nil {
 		return nil, err
 	}
-	return WithdrawnStarts{Instance: q.Instance, Starts: len(starts)}, nil
+	return WithdrawnStarts{Instance: q.Instance, Starts: n}, nil
 }
 
 // notStarted returns [ErrStarted] if the database has an instance.

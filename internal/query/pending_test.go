@@ -72,6 +72,7 @@ func TestPendingByHand(t *testing.T) {
 	with := func(name, value string) func(*broker.PendingStart) {
 		return func(p *broker.PendingStart) { p.Header[name] = []string{value} }
 	}
+	same := func(id string) func(*broker.PendingStart) { return with(events.HeaderMsgID, id) }
 	b.add("start", "fulfil", "order-7", with(events.HeaderVersion, "1.0.0"))
 	b.add("start", "fulfil", "later", delay(time.Hour))
 	b.starts = append(b.starts, b.starts[1]) // it has moved, and is found twice
@@ -79,6 +80,9 @@ func TestPendingByHand(t *testing.T) {
 	b.add("internal_start", "ship", "order-7~1", with(events.HeaderParent, "1-2.l.order-7"))
 	b.add("start", "report", "nightly", with("Rondo-Each", "true"))
 	b.add("start", "fulfil", "claims-to-be-a-child", with(events.HeaderParent, "1-2.l.order-7"))
+	// NATS had lost them, and their senders have published them again: one has moved since.
+	b.add("internal_start", "ship", "order-7~1", with(events.HeaderParent, "1-2.l.order-7"), same("start/1-2/l/4"))
+	b.add("start", "fulfil", "later", delay(time.Hour), same("m-1"))
 	b.add("start", "fulfil", "broken", with(events.HeaderConflict, "perhaps"))
 	b.add("start", "fulfil", "acknowledgement", func(p *broker.PendingStart) {
 		p.Header, p.Body = nil, []byte(`{"stream":"RONDO","seq":7}`)
@@ -205,6 +209,7 @@ func TestWithdraw(t *testing.T) {
 	b.add("start", "o", "i")
 	b.add("start", "p", "i")
 	b.starts = append(b.starts, b.starts[0]) // it has moved, and is found twice
+	b.add("start", "o", "i", func(p *broker.PendingStart) { p.Header[events.HeaderMsgID] = []string{"m-0"} })
 	b.add("start", "o", "i-2")
 	b.add("internal_start", "o", "child", parent)
 	b.add("internal_start", "o", "detached")

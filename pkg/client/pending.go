@@ -53,8 +53,8 @@ type PendingList struct {
 
 // Pending iterates over the starts that wait in NATS, in no particular order. The orchestrators
 // read them from its streams, so a start is listed from a second after NATS has stored it until its
-// commit is acknowledged: for a moment, its instance may exist already. A delayed start whose time
-// comes during the loop may come twice.
+// commit is acknowledged: for a moment, its instance may exist already. A start may come twice if
+// its time comes during the loop, or if NATS stores it twice, but not in one page.
 func (x Instances) Pending(ctx context.Context, filter PendingFilter) iter.Seq2[PendingStart, error] {
 	return paged(func(cursor string) ([]PendingStart, string, error) {
 		list, err := x.PendingPage(ctx, filter, Page{Limit: pageSize, Cursor: cursor})
