@@ -122,7 +122,8 @@ func (a *answerer) pendingPage(ctx context.Context, f PendingFilter, from broker
 	return page, err
 }
 
-// pendingOf decodes a start, with the id of its message. ok is false for a message that the orchestrators dead-letter.
+// pendingOf decodes a start, with the id of its message. ok is false for a message that the
+// orchestrators dead-letter.
 func (a *answerer) pendingOf(s broker.PendingStart) (p Pending, id string, ok bool) {
 	body := s.Body
 	if len(s.Header) > 0 { // otherwise only the body tells a start from a response of NATS
