@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/schedule"
+	"github.com/rondo-run/rondo/services/orchestrator/schedules"
 )
 
 // TestWhatIsSkippedLateIsTold: what a policy skips of an absence is in one warning, with the
@@ -36,6 +37,37 @@ func TestWhatIsSkippedLateIsTold(t *testing.T) {
 			"detail=\"rondo schedules backfill s 2000-01-01T05:00:00Z 2000-01-01T07:00:01Z starts them\""
 		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
 			t.Errorf("logged %s", got)
+		}
+	})
+}
+
+// TestASlowScheduleDelaysNoOther: changes of one schedule take 9 seconds each, and another one is
+// due each second.
+func TestASlowScheduleDelaysNoOther(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world, m *schedules.Manager) {
+		slow := cron("* * * * * *", schedule.Allow)
+		slow.ID = "slow"
+		put(t, m, slow)
+		s := cron("* * * * * *", schedule.Allow)
+		s.End = time.Now().Add(time.Minute + time.Millisecond)
+		put(t, m, s)
+		w.set(func() { w.slow = "slow" })
+		<-time.After(2 * time.Minute)
+		n := 0
+		w.set(func() {
+			for id, at := range w.starts {
+				nominal, is := strings.CutPrefix(id, "s@")
+				if !is {
+					continue
+				}
+				n++
+				if want, err := time.Parse(time.RFC3339, nominal); err != nil || len(at) != 1 || !at[0].Equal(want) {
+					t.Errorf("%s is started at %v, %v", nominal, at, err)
+				}
+			}
+		})
+		if n != 60 {
+			t.Errorf("%d runs are started, want 60", n)
 		}
 	})
 }

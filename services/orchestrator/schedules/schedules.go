@@ -108,11 +108,12 @@ type Manager struct {
 	changed    signal.Signal
 
 	mu     sync.Mutex
-	known  map[string]due // the schedules that are due before the next reading, by id
-	until  time.Time      // up to which they are known
-	unread bool           // the last reading has failed
-	since  time.Time      // when the fault began; zero if there is none
-	fault  error          // the last one
+	known  map[string]due  // the schedules that are due before the next reading, by id
+	looks  map[string]bool // those that are looked at just now
+	until  time.Time       // up to which they are known
+	unread bool            // the last reading has failed
+	since  time.Time       // when the fault began; zero if there is none
+	fault  error           // the last one
 }
 
 // due is a schedule that is to be looked at.
@@ -126,7 +127,8 @@ type due struct {
 func New(store Store, publisher Publisher, c Config) *Manager {
 	return &Manager{config: c, store: store, publisher: publisher, log: c.Log, changed: signal.New(),
 		unreadable: rate.Sometimes{First: 1, Interval: unreadableEvery},
-		untold:     rate.Sometimes{Interval: unreadableEvery}, known: make(map[string]due)}
+		untold:     rate.Sometimes{Interval: unreadableEvery}, known: make(map[string]due),
+		looks: make(map[string]bool)}
 }
 
 // Run starts runs at their times until the context ends.
@@ -134,6 +136,8 @@ func (m *Manager) Run(ctx context.Context) {
 	var read time.Time // the next time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	for {
 		select {
 		case <-timer.C:
@@ -148,7 +152,7 @@ func (m *Manager) Run(ctx context.Context) {
 		if !now.Before(read) || read.Sub(now) > readEvery {
 			read, err = m.read(ctx, now)
 		}
-		err = errors.Join(err, m.fire(ctx, now))
+		m.fire(ctx, now, &looks)
 		if ctx.Err() != nil {
 			return
 		}
@@ -272,41 +276,53 @@ func (m *Manager) postpone(row history.Schedule, until time.Time) {
 func (m *Manager) next(read time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, d := range m.known {
-		if d.at.Before(read) {
+	if len(m.looks) == inFlight {
+		return read // the end of one wakes Run
+	}
+	for id, d := range m.known {
+		if d.at.Before(read) && !m.looks[id] {
 			read = d.at
 		}
 	}
 	return read
 }
 
-// fire looks at the schedules that are due.
-func (m *Manager) fire(ctx context.Context, now time.Time) error {
+// fire begins to look at the schedules that are due, as many as may be in flight. It does not wait
+// for them: one that is slow must not delay the others.
+func (m *Manager) fire(ctx context.Context, now time.Time, looks *sync.WaitGroup) {
 	began := time.Now()
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	var rows []history.Schedule
-	for _, d := range m.known {
-		if !d.at.After(now) {
+	for id, d := range m.known {
+		if !d.at.After(now) && !m.looks[id] {
 			rows = append(rows, d.row)
 		}
 	}
-	m.mu.Unlock()
 	slices.SortFunc(rows, func(x, y history.Schedule) int {
 		return cmp.Or(x.WakeAt.Compare(y.WakeAt), cmp.Compare(x.ID, y.ID))
 	})
-	errs, slots := make([]error, len(rows)), make(chan struct{}, inFlight)
-	var all sync.WaitGroup
-	for i, row := range rows {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			if errs[i] = m.lookAt(ctx, now, began, row); errs[i] != nil {
+	for _, row := range rows[:min(len(rows), inFlight-len(m.looks))] {
+		m.looks[row.ID] = true
+		looks.Go(func() {
+			err := m.lookAt(ctx, now, began, row)
+			if err != nil {
 				m.postpone(row, now.Add(againAfter))
+			}
+			m.looked(row.ID)
+			if ctx.Err() == nil {
+				m.judge(err)
 			}
 		})
 	}
-	all.Wait()
-	return errors.Join(errs...)
+}
+
+// looked notes the end of a look.
+func (m *Manager) looked(id string) {
+	m.mu.Lock()
+	delete(m.looks, id)
+	m.mu.Unlock()
+	m.changed.Set()
 }
 
 // lookAt starts the runs of a schedule that are due. Its time is now, which was read when this look

@@ -50,6 +50,7 @@ type world struct {
 	faults    int
 	away      bool          // the orchestrators are
 	takes     time.Duration // how long a change takes
+	slow      string        // the schedule whose changes take 9 seconds
 	metrics   *telemetry.ScheduleMetrics
 	log       *slog.Logger
 }
@@ -67,7 +68,13 @@ func (w *world) set(change func()) {
 }
 
 func (w *world) ChangeSchedule(_ context.Context, c history.ScheduleChange) ([]history.OutboxKey, bool, error) {
-	<-time.After(w.takes)
+	w.mu.Lock()
+	takes := w.takes
+	if c.ID == w.slow {
+		takes = 9 * time.Second
+	}
+	w.mu.Unlock()
+	<-time.After(takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault != nil {
