@@ -120,15 +120,20 @@ func Describe(address string) string {
 	return "the database at " + redact.Addresses(address)
 }
 
+// Also says, at the end of a text, which other schemes the program knows.
+func Also(schemes ...string) string {
+	if len(schemes) == 0 {
+		return ""
+	}
+	return "; this program also opens " + strings.Join(schemes, ":, ") + ":"
+}
+
 // Check returns an error if an address is neither that of a server nor the path of a SQLite file: a
 // mistyped address of a server, for example. A path without "sqlite:" is that of a file that
 // exists, or has an extension of SQLite files. The error also names the other schemes that the
 // program knows.
 func Check(address string, others ...string) error {
-	also := ""
-	for _, scheme := range others {
-		also += "; this program also opens " + scheme + ":"
-	}
+	also := Also(others...)
 	path, ok := file(address)
 	explicit := path != address
 	bare := strings.TrimLeft(path, "/")

@@ -20,8 +20,9 @@ func Print(w io.Writer, table []Setting, value func(Setting) string, r Reading) 
 	return t.Flush()
 }
 
-// WriteHelp explains the settings of a command. The defaults are a configuration.
-func WriteHelp(w io.Writer, command string, defaults any) {
+// WriteHelp explains the settings of a command. The defaults are a configuration. More has the
+// ends of explanations, by the names of settings.
+func WriteHelp(w io.Writer, command string, defaults any, more map[string]string) {
 	section := ""
 	for _, s := range For(command) {
 		if s.Section != section {
@@ -37,7 +38,7 @@ func WriteHelp(w io.Writer, command string, defaults any) {
 		if d := s.defaultOf(defaults); d != "" {
 			fmt.Fprintf(w, " (%s)", d)
 		}
-		fmt.Fprintf(w, "\n      %s\n", columns.Wrap(help, "      ", 6))
+		fmt.Fprintf(w, "\n      %s\n", columns.Wrap(help+more[s.Name], "      ", 6))
 	}
 }
 

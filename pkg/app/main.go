@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rondo-run/rondo/internal/columns"
+	"github.com/rondo-run/rondo/internal/database"
 	"github.com/rondo-run/rondo/internal/settings"
 	"github.com/rondo-run/rondo/internal/version"
 	"github.com/rondo-run/rondo/internal/x/gctune"
@@ -110,7 +111,7 @@ func execute(ctx context.Context, args []string, env settings.Environment, envir
 	command := Command(strings.TrimLeft(args[0], "-"))
 	switch command {
 	case "help", "h":
-		return help(stdout, stderr, name, args[1:])
+		return help(stdout, stderr, name, args[1:], parts)
 	case "version":
 		fmt.Fprintln(stdout, version.Of(name))
 		return succeeded
@@ -130,7 +131,7 @@ func execute(ctx context.Context, args []string, env settings.Environment, envir
 	c.Stdout, c.Stderr = stdout, stderr
 	r, problems := settings.Read(&c, settings.For(string(command)), args[1:], env)
 	if r.Help {
-		return help(stdout, stderr, name, args[:1])
+		return help(stdout, stderr, name, args[:1], parts)
 	}
 	for _, rest := range r.Rest {
 		problems = append(problems,
@@ -201,7 +202,7 @@ func printUsage(w io.Writer, name string) {
 	fmt.Fprintln(w, columns.Paragraphs(elsewhere))
 }
 
-func help(stdout, stderr io.Writer, name string, args []string) int {
+func help(stdout, stderr io.Writer, name string, args []string, parts []Part) int {
 	if len(args) == 0 {
 		printUsage(stdout, name)
 		return succeeded
@@ -219,6 +220,7 @@ func help(stdout, stderr io.Writer, name string, args []string) int {
 		"and where each is from. A secret, and the "+
 		"address of the database, can also stand in a file that the variable with _FILE at its end names."))
 	c := Defaults(command)
-	settings.WriteHelp(stdout, string(command), &c)
+	more := map[string]string{"database": database.Also(schemesOf(parts)...)}
+	settings.WriteHelp(stdout, string(command), &c, more)
 	return succeeded
 }

@@ -98,6 +98,17 @@ func (s stores) check(address string) error {
 	return database.Check(address, slices.Sorted(maps.Keys(s))...)
 }
 
+// schemesOf lists the schemes of the stores among the parts of a program.
+func schemesOf(parts []Part) (schemes []string) {
+	for _, p := range parts {
+		if own, ok := p.(ownStore); ok {
+			schemes = append(schemes, own.scheme)
+		}
+	}
+	slices.Sort(schemes)
+	return schemes
+}
+
 // openOwn opens a store of the program's.
 func (d *dialer) openOwn(ctx context.Context, open OpenStore, address string) (database.Store, error) {
 	o := d.options()

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,22 @@ func TestSettingsOfOwnStores(t *testing.T) {
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
+	}
+}
+
+// TestHelpNamesOwnStores: the help of --database names the schemes that the program adds.
+func TestHelpNamesOwnStores(t *testing.T) {
+	all := append(slices.Clip(parts), app.Store("own", openBare), app.Store("another", openBare))
+	for _, args := range [][]string{{"help", "orchestrator"}, {"migrate", "--help"}, {"dev", "-h"}} {
+		code, out, problems := app.RunInside(t.Context(), environment(), args, all...)
+		text := strings.Join(strings.Fields(out), " ")
+		if code != 0 || !strings.Contains(text, "; this program also opens another:, own: ") {
+			t.Errorf("%q: code %d: %s%s", args, code, out, problems)
+		}
+	}
+	if _, out, _ := app.RunInside(t.Context(), environment(), []string{"help", "dev"}, parts...); strings.Contains(out,
+		"also opens") {
+		t.Errorf("a program without stores of its own: %s", out)
 	}
 }
 
