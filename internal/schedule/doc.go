@@ -29,10 +29,14 @@
 //	policy            no run      a run                                     100 runs
 //	skip              started     skipped                                   skipped
 //	buffer_one        started     buffered, or skipped if one is            as before
-//	buffer_all        started     buffered, or skipped beyond 1,000         as before
-//	allow             started     started                                   skipped
+//	buffer_all        started     buffered; beyond 1,000, it waits          as before
+//	allow             started     started                                   it waits
 //	cancel_other      started     runs cancelled, buffered instead of one   as before
-//	terminate_other   started     runs terminated, started                  skipped
+//	terminate_other   started     runs terminated, started                  it waits
+//
+// An occurrence that waits is not decided, nor are those behind it. A trigger that waits holds up
+// later triggers alone. A pause holds back buffered occurrences of the schedule, which do not count
+// as buffered for a trigger meanwhile.
 //
 // An occurrence by its place:
 //

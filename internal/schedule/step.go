@@ -193,7 +193,7 @@ func (s *State) blocked(o Overlap) bool {
 func (s *State) full(o Overlap) bool {
 	switch o {
 	case BufferAll:
-		return len(s.Buffered) >= maxBuffered
+		return len(s.Buffered) >= maxBuffered && (s.running() > 0 || len(s.waiting()) > 0)
 	case Allow, TerminateOther:
 		return s.running() >= maxRunning
 	default:

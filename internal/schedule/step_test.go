@@ -309,6 +309,31 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
+// TestATriggerBesideAFullBuffer: the buffered occurrences wait for the end of a pause, and a
+// trigger does not, once nothing runs.
+func TestATriggerBesideAFullBuffer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, spec{Cron: "* * * * * *", Overlap: schedule.BufferAll})
+	w.now = midnight.Add(time.Second)
+	w.step()
+	first := w.s.Runs[0].Instance
+	w.is[first] = schedule.Status{Kind: schedule.Running}
+	w.now = midnight.Add(1001 * time.Second)
+	for range 11 {
+		w.step()
+	}
+	w.s.Pause("")
+	if _, err := w.s.Trigger(w.now, ""); err != nil || len(w.s.Buffered) != 1000 {
+		t.Fatalf("%d are buffered, %v", len(w.s.Buffered), err)
+	}
+	w.at("00:16:42")
+	if wake := w.s.WakeAt(w.now); !wake.After(w.now) {
+		t.Errorf("it is looked at again at %s", wake)
+	}
+	w.is[first] = schedule.Status{Kind: schedule.Ended}
+	w.at("00:16:52", "start 00:16:41")
+}
+
 // TestCatchUpOfMany: after an absence, more occurrences are due than runs may be active at once.
 // Each is started, or is missed when it is too old; none is skipped.
 func TestCatchUpOfMany(t *testing.T) {
