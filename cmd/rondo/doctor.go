@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -297,6 +298,7 @@ func (e *examination) processes(ctx context.Context) {
 		return
 	}
 	workers, nameless, builds, systems := 0, 0, make(map[string][]string), make(map[string][]string)
+	waiting := make(map[string][]string) // instances, by why
 	for _, p := range all {
 		switch {
 		case p.System != "":
@@ -331,10 +333,11 @@ func (e *examination) processes(ctx context.Context) {
 		}
 		e.quarantined(p)
 		for _, u := range p.Unknown {
-			e.note("code", look, "deploy an orchestrator that has its code", "%s waits: %s", u.Instance,
-				cmp.Or(u.Detail, u.Reason))
+			why := cmp.Or(u.Detail, u.Reason)
+			waiting[why] = append(waiting[why], u.Instance)
 		}
 	}
+	e.waiting(waiting)
 	e.system(ctx, systems, nameless)
 	e.accounts(all)
 	if workers == 0 {
@@ -348,6 +351,26 @@ func (e *examination) processes(ctx context.Context) {
 			e.note("versions", look, "is a deployment in progress?", "%ss of %d builds are running: %s", kind,
 				len(builds[kind]), strings.Join(builds[kind], "; "))
 		}
+	}
+}
+
+// namedOf is how many instances doctor names of those that are in the same state.
+const namedOf = 3
+
+// waiting tells of the instances that wait for their code, one line for each reason.
+func (e *examination) waiting(instances map[string][]string) {
+	const advice = "deploy an orchestrator that has its code"
+	for _, why := range slices.Sorted(maps.Keys(instances)) {
+		ids := slices.Compact(slices.Sorted(slices.Values(instances[why]))) // several orchestrators may have seen one
+		if len(ids) == 1 {
+			e.note("code", look, advice, "%s waits: %s", ids[0], why)
+			continue
+		}
+		text := strings.Join(ids[:min(namedOf, len(ids))], ", ")
+		if n := len(ids) - namedOf; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		e.note("code", look, advice+"; `rondo orchestrators --output json` lists them", "%s wait: %s", text, why)
 	}
 }
 
