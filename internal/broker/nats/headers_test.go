@@ -521,7 +521,8 @@ func countsOf(t *testing.T, s *embedded.Server, user string) map[string]uint64 {
 // userConnection is a connection of a user, without Rondo's code.
 func userConnection(t *testing.T, s *embedded.Server, user, inbox string) *nats.Conn {
 	t.Helper()
-	opts := []nats.Option{nats.UserInfo(user, user), nats.NoReconnect(), nats.Timeout(time.Minute)}
+	opts := []nats.Option{nats.UserInfo(user, user), nats.NoReconnect(), nats.Timeout(time.Minute),
+		nats.SyncQueueLen(1 << 20)} // on a slow machine, a test reads long after what it has subscribed to
 	if inbox != "" {
 		opts = append(opts, nats.CustomInboxPrefix(inbox))
 	}
