@@ -157,7 +157,7 @@ full:
 large: ## run what is too much for the race detector: three NATS servers, thousands of instances and timers, every crash window, a minute of overload
 	$(GO) test -count=1 -run 'Cluster|Leader' ./internal/broker/nats
 	$(GO) test -count=1 -v -run 'Timers|Twice|LostBroker|RollingRestart' ./integration | grep -v -e '^=== ' -e 'INFO' -e '^    --- PASS'
-	RONDO_TEST_LARGE=1 $(GO) test -count=1 -timeout 30m -run 'CrashWindows|KilledInWindows' ./integration
+	RONDO_TEST_LARGE=1 $(GO) test -count=1 -timeout 2h -run 'CrashWindows|KilledInWindows' ./integration
 	RONDO_TEST_LARGE=1 $(GO) test -count=1 -timeout 60m -v -run 'Overload' ./integration | grep -v -e '^=== ' -e 'INFO'
 
 # It prints as it goes on, which go test shows only with -v. What the flags of the test are is said in integration/chaos/chaos_test.go.
