@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -52,7 +54,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"system": startSystem, "exits": exits, "same": same, "isjson": isJSON, "publish": publish, "await": await,
-			"golden": golden, "printable": printableFile,
+			"golden": golden, "printable": printableFile, "tells": tells,
 		},
 	})
 }
@@ -179,6 +181,36 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		case <-deadline:
 			ts.Fatalf("it does not say %q: %s%s", args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 		}
+	}
+}
+
+// tells starts a command that waits for something, and interrupts it when it has said a text on
+// stderr: tells REGEXP command args...
+func tells(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 || neg {
+		ts.Fatalf("usage: tells REGEXP command [args...]")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	cmd := exec.Command(args[1], args[2:]...)
+	if path, err := exec.LookPath(args[1]); err == nil { // the one that testscript has made
+		cmd.Path = path
+	}
+	cmd.Dir, cmd.Env = ts.MkAbs("."), environment(ts)
+	said, err := cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	end := time.AfterFunc(testPatience, func() { _ = cmd.Process.Kill() }) // the error is that it has ended
+	defer end.Stop()
+	var all strings.Builder
+	for lines := bufio.NewScanner(said); !want.MatchString(all.String()) && lines.Scan(); {
+		all.WriteString(lines.Text() + "\n")
+	}
+	_ = cmd.Process.Signal(os.Interrupt) // the error is that it has ended
+	_, _ = io.Copy(io.Discard, said)
+	_ = cmd.Wait() // it was interrupted
+	if !want.MatchString(all.String()) {
+		ts.Fatalf("it does not say %q: %s", args[0], all.String())
 	}
 }
 
