@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rondo-run/rondo/internal/jobs"
+	"github.com/rondo-run/rondo/internal/slowtest"
 	"github.com/rondo-run/rondo/internal/telemetry"
 	"github.com/rondo-run/rondo/pkg/history/sqlite"
 	jobserver "github.com/rondo-run/rondo/services/jobs"
@@ -264,6 +265,13 @@ func TestIdempotencyKeysAreClear(t *testing.T) {
 // queues.
 func TestMetricsOfQueues(t *testing.T) {
 	x := telling(t)
+	// The states of queues are read in the background, at the beginning and every 15 s.
+	x.measures(map[string]float64{
+		"rondo.jobs.depth{queue=before}":      1,
+		"rondo.jobs.locked{queue=before}":     1,
+		"rondo.jobs.dead{queue=before}":       0,
+		"rondo.jobs.oldest.age{queue=before}": 7,
+	})
 	x.push("q", 0, 1, 2, 3)
 	x.with("POST", "/queue/q/push", `{"item": 4}`, "Idempotency-Key", "k").is(200, nil)
 	// not counted
@@ -277,7 +285,7 @@ func TestMetricsOfQueues(t *testing.T) {
 	id = x.lock("q", "", 3)
 	x.post("/queue/q/nack", body("lock_id", id)).is(200, nil)
 	x.ask("GET", "/nowhere", "").is(404, nil)
-	want := map[string]float64{
+	x.measures(map[string]float64{
 		"rondo.jobs.requests{operation=push,status=200}": 3, "rondo.jobs.requests{operation=pop,status=200}": 3,
 		"rondo.jobs.requests{operation=pop,status=423}":         1,
 		"rondo.jobs.requests{operation=acknowledge,status=200}": 1,
@@ -291,27 +299,24 @@ func TestMetricsOfQueues(t *testing.T) {
 		"rondo.jobs{change=expired}":                            1,
 		"rondo.jobs{change=returned}":                           1,
 		"rondo.jobs{change=died}":                               0,
-		"rondo.jobs.depth{queue=before}":                        1,
-		"rondo.jobs.locked{queue=before}":                       1,
-		"rondo.jobs.dead{queue=before}":                         0,
-		"rondo.jobs.oldest.age{queue=before}":                   7,
-	}
-	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
-	defer tick.Stop()
-	for {
-		got, wrong := x.metrics(), false
+	})
+}
+
+// measures waits until the metrics have values.
+func (x *told) measures(want map[string]float64) {
+	x.t.Helper()
+	var got map[string]float64
+	if !slowtest.Until(10*time.Minute, func() bool {
+		got = x.metrics()
 		for series, n := range want {
 			value, there := got[series]
-			wrong = wrong || value != n || !there && n != 0 || !there && strings.Contains(series, "{queue=")
+			if value != n || !there && (n != 0 || strings.Contains(series, "{queue=")) {
+				return false
+			}
 		}
-		if !wrong {
-			return
-		}
-		select { // how queues stand is looked at in the background
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("the metrics are\n%v\nand not\n%v", got, want)
-		}
+		return true
+	}) {
+		x.t.Fatalf("the metrics are\n%v\nand not\n%v", got, want)
 	}
 }
 
